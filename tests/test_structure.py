@@ -182,8 +182,8 @@ def test_judging_a_stored_run_imports_nothing_heavy(tmp_path: Path) -> None:
 
     judged = (
         "from pathlib import Path\nfrom gatekeeper.run.stored.judge import judge\n"
-        "from gatekeeper.report import verdict_json\n"
-        f"assert verdict_json.render(judge(Path({str(tmp_path / 'run')!r}))) == "
+        "from gatekeeper.core.document import text_of\n"
+        f"assert text_of(judge(Path({str(tmp_path / 'run')!r}))) == "
         f"Path({str(tmp_path / 'run' / 'verdict.json')!r}).read_text()"
     )
 
@@ -195,7 +195,7 @@ def _with_package() -> dict[str, str]:
 
 
 COMMANDS = PACKAGE / "report" / "commands"
-"""What commands print: each module has the name of its command and ends in `_text`."""
+"""What commands show: each module has the name of its command and ends in `_document`."""
 MOST_VAGUE = 0.01
 """Of the names that a folder binds, those that do not say what they hold."""
 FOLDERS_OF_NAMES = sorted(
@@ -331,10 +331,10 @@ def test_no_two_modules_share_a_name() -> None:
 
 
 def test_what_a_command_prints_is_found_by_its_name() -> None:
-    """A module of report/commands/ is the text, or the document, of a command, apart from the module that computes."""
+    """A module of report/commands/ is the document of a command, apart from the module that computes."""
     modules = {path.stem for path in COMMANDS.glob("*.py")} - {"__init__"}
 
-    assert modules <= {f"{name}_{kind}" for name in main.gatekeeper.commands for kind in ("document", "text")}
+    assert modules <= {f"{name}_document" for name in main.gatekeeper.commands}
 
 
 def test_no_two_classes_share_a_name() -> None:

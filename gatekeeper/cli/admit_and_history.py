@@ -1,7 +1,6 @@
 """The commands on finished runs: the deploy gate (admit, sign), and those of a folder of runs."""
 
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from gatekeeper.cli.options import (
     parse_duration,
     show,
     slo_of,
-    with_own_commands,
 )
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.reasons import CERTIFICATION
@@ -74,7 +72,7 @@ def admit(
     from gatekeeper.core.hidden_keys import address_of
     from gatekeeper.deploy import admit as gate
     from gatekeeper.deploy.signing.keyless import KeylessSigner
-    from gatekeeper.report.commands.admit_text import admit_text
+    from gatekeeper.report.commands.admit_document import admit_document
 
     server = None if url is None else address_of("--url", url)
     signers: Path | KeylessSigner | None = None if signed_by is None else Path(signed_by)
@@ -93,7 +91,7 @@ def admit(
         return int(fleet_answer["exit_code"])
     admission = gate.admit(slo, run=run_dir, runs=runs, required=required, now=SystemClock().wall())
     document = admission.document()
-    show(document, admit_text(document), as_json=as_json)
+    show(document, admit_document(document), as_json=as_json)
     return admission.exit_code
 
 
@@ -156,15 +154,7 @@ def history(runs_dir: Path, form: str, *, as_json: bool) -> None:  # noqa: ARG00
     from gatekeeper.report.commands.history_document import history_document
 
     runs = stored.history(runs_dir)
-    document = history_document(runs)
-    if form == "html":
-        from gatekeeper.report.html.document_page import render_page
-
-        click.echo(render_page(document), nl=False)
-        return
-    from gatekeeper.report.document_text import render_text
-
-    show(runs, render_text(document), as_json=form == "json")
+    show(runs, history_document(runs), form=form)
 
 
 @click.command()
@@ -198,23 +188,11 @@ def compare(
     gatekeeper compare runs/first latest
     """
     from gatekeeper.deploy import compare as comparing
-    from gatekeeper.report.commands.compare_document import MARKER, compared_document
+    from gatekeeper.report.commands.compare_document import compared_document
     from gatekeeper.report.data.compared_runs import comparisons_document
 
     pairs = comparing.compare(runs)
-    document = compared_document(pairs)
-    if form == "html":
-        from gatekeeper.report.html.document_page import render_page
-
-        sys.stdout.write(render_page(document))
-    elif form == "markdown":
-        from gatekeeper.report.document_markdown import render_markdown
-
-        sys.stdout.write(with_own_commands(render_markdown(document, MARKER)))
-    else:
-        from gatekeeper.report.document_text import render_text
-
-        show(comparisons_document(pairs), render_text(document), as_json=form == "json")
+    show(comparisons_document(pairs), compared_document(pairs), form=form)
     return comparing.exit_code(pairs, fail_on_worse=fail_on == "worse")
 
 

@@ -140,11 +140,11 @@ def certify(
     from gatekeeper.run.open_run import RunRequest
 
     if only == SWEEP:
-        from gatekeeper.report.commands.certify_text import sweep_text
+        from gatekeeper.report.commands.certify_document import sweep_document
 
         with observers(slo, quiet=quiet, serve=serve) as watching:
             conclusion = run.sweep_alone(RunRequest(slo, out, watching, **options))
-        show(conclusion, sweep_text(conclusion), as_json=as_json)
+        show(conclusion, sweep_document(conclusion), as_json=as_json)
         return ExitCode.OK
     out = run_folder(out) if out is not None and (resume or extend) else out
     with observers(slo, quiet=quiet, serve=serve) as watching:
@@ -183,7 +183,8 @@ def plan(slos: Sequence[Path], assume: str | None, *, lint: bool, logs: Sequence
     \b
     gatekeeper plan smoke
     """
-    from gatekeeper.report.commands.plan_text import coverage_hint, lint_text, plan_text
+    from gatekeeper.report.commands.plan_document import coverage_hint, lint_document, plan_document
+    from gatekeeper.report.shown_document import Command, Listing, Node, Note
     from gatekeeper.run.plan import forecast
 
     speed = parse_quantity(assume, "--assume", "tok/s", "40 tok/s")
@@ -193,22 +194,22 @@ def plan(slos: Sequence[Path], assume: str | None, *, lint: bool, logs: Sequence
         from gatekeeper.run.plan import lint as check
 
         document, exit_code = check(slos, speed)
-        show(document, lint_text(document), as_json=as_json)
+        show(document, lint_document(document), as_json=as_json)
         return exit_code
     if len(slos) > 1:
         raise InputError("plan takes one SLO file", hint="--lint checks several")
     document, exit_code = forecast(slos[0], speed)
     name = shlex.quote(str(slos[0]))
-    text = plan_text(document)
+    following: list[Node] = []
     if logs:
         from gatekeeper.live.log_coverage import cover_logs, coverage_text
 
         document["coverage"] = cover_logs(slos[0], logs)
-        text += coverage_text(document["coverage"])
+        following.append(Listing(coverage_text(document["coverage"]).splitlines()))
     elif not exit_code:
-        text += coverage_hint(name) + "\n"
-    following = "" if exit_code else f"next: gatekeeper certify {name}\n"
-    show(document, text + following, as_json=as_json)
+        following.append(Note(coverage_hint(name)))
+    following += [] if exit_code else [Command(f"gatekeeper certify {name}")]
+    show(document, plan_document(document, following), as_json=as_json)
     return exit_code
 
 

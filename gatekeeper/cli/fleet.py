@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,6 +11,9 @@ from gatekeeper.cli.common_options import AS_JSON, QUIET, add_common
 from gatekeeper.cli.options import PATH, CommandGroup, SloPath, ends_with, parse_duration, show
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.text import printable_error
+
+if TYPE_CHECKING:
+    from gatekeeper.report.shown_document import Command
 
 HOSTS = click.option("--hosts", type=PATH, default=Path("soak/hosts.toml"), show_default=True, help="The hosts file.")
 ONLY = click.option("--only", metavar="HOST", multiple=True, help="Use only this host of the file; repeatable.")
@@ -55,8 +59,9 @@ def plan(slos: Sequence[Path], hosts: Path, only: Sequence[str], *, as_json: boo
 
     cells, looks = find_cells(slos, hosts, only)
     plan = FleetPlan(looks, cells)
-    typed = _next("fleet", "certify", *slos, "--hosts", hosts, only=only) if plan.exit_code == ExitCode.OK else ""
-    show(plan.document(), plan.text() + typed, as_json=as_json)
+    ready = plan.exit_code == ExitCode.OK
+    following = [_next("fleet", "certify", *slos, "--hosts", hosts, only=only)] if ready else []
+    show(plan.document(), plan.shown(following), as_json=as_json)
     return plan.exit_code
 
 
@@ -113,7 +118,6 @@ def certify(
     from gatekeeper.fleet import dispatch, fleet_run
     from gatekeeper.fleet.fleet_document import fleet_document
     from gatekeeper.fleet.fleet_record import NO_VERDICT
-    from gatekeeper.report.document_text import render_text
 
     if scheduler is not None and (exposed := dispatch.check_scheduler(scheduler)) is not None:
         click.echo(f"warning: {exposed}", err=True)
@@ -131,19 +135,21 @@ def certify(
     record = fleet_run.certify_fleet(
         slos, hosts, runs, only=only, options=options, retries=retries, resume=resume, scheduler=scheduler, say=say
     )
-    typed = ""
+    following: list[Command] = []
     if any(cell.outcome == NO_VERDICT for cell in record.included):
-        typed = _next("fleet", "certify", *slos, "--hosts", hosts, "--runs", runs, "--resume", only=only)
+        following = [_next("fleet", "certify", *slos, "--hosts", hosts, "--runs", runs, "--resume", only=only)]
     elif record.exit_code == ExitCode.OK and not any(cell.is_demo for cell in record.included):
-        typed = _next("admit", slos[0], "--fleet", runs)
-    show(record.document(), render_text(fleet_document(record)) + typed, as_json=as_json)
+        following = [_next("admit", slos[0], "--fleet", runs)]
+    show(record.document(), fleet_document(record, following), as_json=as_json)
     return int(record.exit_code)
 
 
-def _next(*words: str | Path, only: Sequence[str] = ()) -> str:
-    """Return the line of the next command, with the hosts that it is for."""
+def _next(*words: str | Path, only: Sequence[str] = ()) -> "Command":
+    """Return the next command, with the hosts that it is for."""
+    from gatekeeper.report.shown_document import Command
+
     named = [word for host in only for word in ("--only", host)]
-    return f"next: {shlex.join(['gatekeeper', *map(str, words), *named])}\n"
+    return Command(shlex.join(["gatekeeper", *map(str, words), *named]))
 
 
 add_common(fleet)

@@ -1,7 +1,6 @@
 """The commands on this machine, its programs and this one: init, doctor, selftest, worker."""
 
 import shlex
-import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 import click
 
 from gatekeeper.cli.common_options import AS_JSON, QUIET
-from gatekeeper.cli.options import PATH, CommandGroup, SecondsRange, SloPath, ends_with, show, styled_printer, wrap_text
+from gatekeeper.cli.options import PATH, CommandGroup, SecondsRange, SloPath, ends_with, show, styled_printer
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.exit_codes import ExitCode
 
@@ -34,11 +33,11 @@ def init(
     \b
     gatekeeper init -o slos/this-host.toml
     """
-    from gatekeeper.report.commands.init_text import init_text
+    from gatekeeper.report.commands.init_document import init_document
     from gatekeeper.run.start.init_slo import propose
 
     document, exit_code = propose(output, force=force, backend=backend, target=target, drafts=drafts)
-    show(document, init_text(document), as_json=as_json)
+    show(document, init_document(document), as_json=as_json)
     return exit_code
 
 
@@ -80,7 +79,6 @@ def doctor(
         option = "--as" if interval is None else "--interval"
         raise InputError(f"{option} goes with --samples", hint="for example: gatekeeper doctor --samples 10")
     from gatekeeper.report.commands.doctor_document import doctor_document
-    from gatekeeper.report.document_text import render_text
     from gatekeeper.run.start.doctor import examine
 
     if remote_host is None:
@@ -90,7 +88,7 @@ def doctor(
         from gatekeeper.run.remote.ssh import RemoteHost
 
         document = examine_host(RemoteHost(remote_host), slo)
-    show(document, render_text(doctor_document(document)), as_json=as_json)
+    show(document, doctor_document(document), as_json=as_json)
     if not document["ready"]:
         return ExitCode.UNPROVEN
     lossy = any(item["kind"] == "variable" for item in document["items"])
@@ -130,12 +128,12 @@ def selftest(output: Path, *, file: Path | None, quiet: bool) -> None:
     \b
     gatekeeper selftest -o selftest.json
     """
-    from gatekeeper.report.commands.selftest_text import selftest_text
+    from gatekeeper.report.commands.selftest_document import selftest_document
     from gatekeeper.run.start import selftest as trying
 
     report = styled_printer(quiet=quiet)
     document = trying.read_selftest(file) if file else trying.selftest(output, lambda name: report(f"{name} …", {}))
-    show(document, selftest_text(document, file or output, sources=file is not None), as_json=False)
+    show(document, selftest_document(document, file or output, sources=file is not None))
 
 
 @click.group(cls=CommandGroup)
@@ -166,12 +164,12 @@ def check(command: Sequence[str], target: str, draft: str, timeout: float, *, as
     gatekeeper worker check python integrations/example_worker.py {target} {draft}
     """
     from gatekeeper.backends.worker_backend.worker_check import check_worker
-    from gatekeeper.report.commands.worker_text import worker_check_text
+    from gatekeeper.report.commands.worker_document import worker_document
 
     if len(command) == 1 and " " in command[0] and not Path(command[0]).is_file():
         command = shlex.split(command[0])  # the whole of it in quotes
     check = check_worker(command, target=target, draft=draft, timeout=timeout, start_timeout=timeout)
-    show(check, wrap_text(worker_check_text(check), sys.stdout), as_json=as_json)
+    show(check, worker_document(check), as_json=as_json)
     return ExitCode.OBJECTIVE_FAILED if check.to_repair else ExitCode.OK
 
 

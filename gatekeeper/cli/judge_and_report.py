@@ -91,24 +91,18 @@ def explain(words: Sequence[str], *, as_json: bool) -> None:
     gatekeeper explain ttft_delta
     """
     from gatekeeper.core.document import document_of
-    from gatekeeper.report.commands.explain_text import (
-        explain_text,
-        find_page,
-        list_text,
-        metrics_document,
-        metrics_text,
-    )
+    from gatekeeper.report.commands import explain_document as explained
     from gatekeeper.report.data import glossary
 
     if not words:
         every = glossary.entries()
-        show([document_of(entry) for entry in every], list_text(every), as_json=as_json)
+        show([document_of(entry) for entry in every], explained.glossary_document(every), as_json=as_json)
         return
     if words == (METRICS,):
-        show(metrics_document(), metrics_text(), as_json=as_json)
+        show(explained.list_metrics(), explained.metrics_document(), as_json=as_json)
         return
     entries = glossary.find_entries(" ".join(words))
-    page = None if entries else find_page(" ".join(words))
+    page = None if entries else explained.find_page(" ".join(words))
     if page is not None:
         text = page.read_text(encoding="utf-8")
         show({"page": page.stem, "text": text}, text, as_json=as_json)
@@ -117,7 +111,7 @@ def explain(words: Sequence[str], *, as_json: bool) -> None:
         near = nearest_word("_".join(words), {name for entry in glossary.entries() for name in entry.names})
         hint = f"did you mean '{near}'?" if near else "gatekeeper explain lists every word"
         raise InputError(f"unknown word '{' '.join(words)}'", hint=hint)
-    show([document_of(entry) for entry in entries], explain_text(entries), as_json=as_json)
+    show([document_of(entry) for entry in entries], explained.words_document(entries), as_json=as_json)
 
 
 @click.command()
@@ -136,13 +130,13 @@ def judge(run_dir: Path, slo: Path | None, *, as_json: bool, verbose: bool) -> i
     # stack a thousand times, and each time memory is mapped and returned.
     import numpy  # noqa: F401, ICN001
 
-    from gatekeeper.report import verdict_json
+    from gatekeeper.core.document import text_of
     from gatekeeper.run.stored.judge import load_decision
 
     decision = load_decision(run_dir, slo)
     annotate(decision, run_dir, slo)
     if as_json:
-        sys.stdout.write(verdict_json.render(decision.verdict))
+        sys.stdout.write(text_of(decision.verdict))
     else:
         show_decision(decision, run_dir, slo_of(run_dir, slo), verbose=verbose, newest=False, stored=slo is None)
     return decision.verdict.exit_code

@@ -18,6 +18,7 @@ from gatekeeper.core.system.environment_variables import GITHUB_ACTIONS
 
 if TYPE_CHECKING:
     from gatekeeper.report.data.decision import Decision
+    from gatekeeper.report.shown_document import Document
 
 LATEST = "latest"
 """The word that stands for a run: the newest one in the folder `runs`."""
@@ -98,17 +99,29 @@ def add_grade_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return baseline(grade(command))
 
 
-def show(result: object, text: str, *, as_json: bool) -> None:
-    """Print a result as JSON or as *text* on stdout; on a terminal, its lines break between words."""
-    import json
+def show(result: object, shown: "str | Document", *, as_json: bool = False, form: str = "text") -> None:
+    """Print a result as JSON, or what people are *shown* of it; on a terminal, its lines break between words."""
+    if as_json or form == "json":
+        import json
 
-    from gatekeeper.core.document import document_of
-    from gatekeeper.core.text import inert_json, printable_error
+        from gatekeeper.core.document import document_of
+        from gatekeeper.core.text import inert_json
 
-    if as_json:
         sys.stdout.write(inert_json(json.dumps(document_of(result), indent=1, ensure_ascii=False)) + "\n")
-    else:
+    elif isinstance(shown, str) or form == "text":
+        from gatekeeper.core.text import printable_error
+        from gatekeeper.report.document_text import render_text
+
+        text = shown if isinstance(shown, str) else render_text(shown)
         sys.stdout.write(with_own_commands(wrap_text(printable_error(text), sys.stdout)))
+    elif form == "markdown":
+        from gatekeeper.report.document_markdown import render_markdown
+
+        sys.stdout.write(with_own_commands(render_markdown(shown)))
+    else:
+        from gatekeeper.report.html.document_page import render_page
+
+        sys.stdout.write(render_page(shown))
 
 
 def with_own_commands(text: str, root: click.Command | None = None) -> str:
@@ -157,10 +170,10 @@ def show_decision(
 
     details = ""
     if verbose:
-        from gatekeeper.report import plain_text
+        from gatekeeper.report.run_document import render_evidence
         from gatekeeper.run.stored.stored_policy import stored_policy
 
-        details = plain_text.render(decision, stored_policy(run))
+        details = render_evidence(decision, stored_policy(run))
     summary.show(decision, run=run, slo=slo, details=details, **known)
 
 

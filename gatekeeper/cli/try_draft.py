@@ -48,7 +48,7 @@ def try_draft(
     \b
     gatekeeper try --seconds 20
     """
-    from gatekeeper.report.commands.try_text import try_slo_text, try_text
+    from gatekeeper.report.commands.try_document import try_pair_document, try_slo_document
     from gatekeeper.run.start import try_pair as trying
     from gatekeeper.run.start import try_slo
 
@@ -59,13 +59,13 @@ def try_draft(
     with observers(quiet=quiet) as watching:
         if slo is not None:
             again = f"gatekeeper try {shlex.quote(str(slo))}"
-            document = try_slo.try_slo(slo, out, seconds=seconds, observers=watching, again=again)
+            answer = try_slo.try_slo(slo, out, seconds=seconds, observers=watching, again=again)
         else:
-            document = trying.try_pair(
+            answer = trying.try_pair(
                 target, drafts, canaries, out, backend=backend, seconds=seconds, observers=watching
             )
-    text = try_slo_text(document) if slo is not None else try_text(document, verbose=verbose)
-    show(document, text, as_json=as_json)
+    shown = try_slo_document(answer) if slo is not None else try_pair_document(answer, verbose=verbose)
+    show(answer, shown, as_json=as_json)
 
 
 COMMANDS = (try_draft,)

@@ -53,7 +53,6 @@ def versus(
     \b
     gatekeeper versus http://127.0.0.1:8080/v1 http://127.0.0.1:8081/v1
     """
-    from gatekeeper.report.document_text import render_text
     from gatekeeper.versus.system_comparison import compare_systems
     from gatekeeper.versus.versus_document import versus_document
 
@@ -66,7 +65,7 @@ def versus(
             (a, b), slo, workload, out,
             seconds=seconds, resume=resume, observers=watching, canaries=canaries, target=target,
         )  # fmt: skip
-    show(result, render_text(versus_document(result)), as_json=as_json)
+    show(result, versus_document(result), as_json=as_json)
     return 1 if fail_on and result.is_worse else 0
 
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 
 from gatekeeper.core.errors import InputError
+from gatekeeper.core.text import json_text
 
 Result = TypeVar("Result")
 
@@ -40,6 +41,11 @@ def document_of(result: object) -> dict[str, Any]:
     """Return a result as the document that JSON files and `--json` hold."""
     written: dict[str, Any] = _adapter(type(result)).dump_python(result, by_alias=True)
     return written
+
+
+def text_of(result: object) -> str:
+    """Return the text of a result's JSON file: the same bytes for the same result."""
+    return json_text(document_of(result))
 
 
 def read_document(kind: type[Result], document: object, name: str, *, hint: str) -> Result:

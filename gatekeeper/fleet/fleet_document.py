@@ -1,6 +1,6 @@
 """The answer of a fleet for people: its runs, the worst first, with the reasons of those without a verdict."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from gatekeeper.analysis.verdict.run_verdict import outcome_words
@@ -15,6 +15,7 @@ from gatekeeper.report.shown_document import (
     Document,
     Facts,
     Listing,
+    Node,
     Remarks,
     RunLink,
     Section,
@@ -28,8 +29,8 @@ KINDS = {ExitCode.OK: "promoted", ExitCode.UNPROVEN: "unproven"}
 """The sign and the colour of the headline; those of a failed fleet for every other exit code."""
 
 
-def fleet_document(record: FleetRecord) -> Document:
-    """Return the answer, which lies in the folder of the runs, so that it links to their reports."""
+def fleet_document(record: FleetRecord, following: Sequence[Node] = ()) -> Document:
+    """Return the answer, which lies in the folder of the runs, so that it links to their reports; then *following*."""
     slos, hosts = ({cell.slo for cell in record.cells}, {cell.host for cell in record.cells})
     facts = Facts(
         (
@@ -45,7 +46,7 @@ def fleet_document(record: FleetRecord) -> Document:
         policies = Listing([f"{slo}: {policy}" for slo, policy in record.policies.items()])
         sections.append(Section("One policy for all hosts", (policies,)))
     outcome = "running" if record.ended is None else KINDS.get(record.exit_code, "failed")
-    return Document("fleet", _headline(record), (facts, *sections), outcome=outcome)
+    return Document("fleet", _headline(record), (facts, *sections, *following), outcome=outcome)
 
 
 def _headline(record: FleetRecord) -> str:

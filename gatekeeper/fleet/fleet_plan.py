@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gatekeeper.core.exit_codes import ExitCode
-from gatekeeper.core.text import align_columns, show_count
+from gatekeeper.core.text import show_count
 from gatekeeper.core.units import show_bytes, show_seconds
 from gatekeeper.fleet.cells import Cell, HostLook
+from gatekeeper.report.shown_document import Document, Listing, Node, Note, Section, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +52,24 @@ class FleetPlan:
             "expected_host_seconds": round(sum(expected_s.values())),
         }
 
-    def text(self) -> str:
-        """Return it for a terminal: hosts, cells, and why the others are not run."""
+    def shown(self, following: Sequence[Node] = ()) -> Document:
+        """Return for people: hosts, cells, and why the others are not run; at the end what is *following*."""
         expected_s, runs, silent = self.expected_s, self.ready, self.unanswered
-        hosts = [("host", "chip", "memory", "os", "time", "")]
-        hosts += [_host_row(look, expected_s[name]) for name, look in self.looks.items()]
-        rows = [("SLO", "host", "expected", "needs")]
-        rows += [
+        hosts = [_host_row(look, expected_s[name]) for name, look in self.looks.items()]
+        rows = [
             (cell.slo, cell.host, show_seconds(round(cell.expected_seconds)), ", ".join(cell.needs)) for cell in runs
         ]
-        lines = [*align_columns(hosts), "", *(align_columns(rows) if runs else ["no run can begin"]), ""]
-        lines += [f"not on {cell.host}: {cell.slo}: {'; '.join(cell.excluded)}" for cell in self.cells if cell.excluded]
+        lines = [f"not on {cell.host}: {cell.slo}: {'; '.join(cell.excluded)}" for cell in self.cells if cell.excluded]
         longest, total = (show_seconds(round(seconds(expected_s.values()))) for seconds in (max, sum))
         lines.append(f"{show_count(len(runs), 'run')}, about {longest} with all hosts at once, {total} of host time")
         if silent:
             answer = f"no answer from {', '.join(silent)}: each SLO stays unproven there"
             lines.append(f"{answer}; reach {'it' if len(silent) == 1 else 'them'}, or name the other hosts with --only")
-        return "\n".join(line.rstrip() for line in lines) + "\n"
+        nodes = (
+            Section("Hosts", (Table(("host", "chip", "memory", "os", "time", ""), hosts),)),
+            Section("Runs", (Table(("SLO", "host", "expected", "needs"), rows) if runs else Note("no run can begin"),)),
+        )
+        return Document("fleet plan", "", (*nodes, Listing(lines), *following))
 
 
 def _host_row(look: HostLook, expected_s: float) -> tuple[str, str, str, str, str, str]:

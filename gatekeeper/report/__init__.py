@@ -27,19 +27,19 @@ class Format:
 
     def load(self) -> Callable[..., str]:
         """Return the function from the verdict, the Decision, PageData or a RowTable to text."""
-        render: Callable[..., str] = getattr(import_module(f"gatekeeper.report.{self.module}"), self.function)
+        render: Callable[..., str] = getattr(import_module(f"gatekeeper.{self.module}"), self.function)
         return render
 
 
 FORMATS: dict[str, Format] = {
-    "csv": Format("tables", RenderedFrom.TABLE, "render_csv", extensions=(".csv",)),
-    "html": Format("html.page", RenderedFrom.PAGE, extensions=(".html", ".htm")),
-    "json": Format("verdict_json", RenderedFrom.VERDICT, extensions=(".json",)),
-    "junit": Format("junit", RenderedFrom.VERDICT, extensions=(".xml",)),
-    "line": Format("plain_text", RenderedFrom.DECISION, "render_line"),
-    "markdown": Format("markdown", RenderedFrom.PAGE, extensions=(".md",)),
-    "ndjson": Format("tables", RenderedFrom.TABLE, "render_ndjson", extensions=(".ndjson",)),
-    "text": Format("plain_text", RenderedFrom.DECISION, extensions=(".txt",)),
+    "csv": Format("report.tables", RenderedFrom.TABLE, "render_csv", extensions=(".csv",)),
+    "html": Format("report.html.page", RenderedFrom.PAGE, extensions=(".html", ".htm")),
+    "json": Format("core.document", RenderedFrom.VERDICT, "text_of", extensions=(".json",)),
+    "junit": Format("report.junit", RenderedFrom.VERDICT, extensions=(".xml",)),
+    "line": Format("report.run_document", RenderedFrom.DECISION, "render_line"),
+    "markdown": Format("report.run_document", RenderedFrom.PAGE, "render_summary", extensions=(".md",)),
+    "ndjson": Format("report.tables", RenderedFrom.TABLE, "render_ndjson", extensions=(".ndjson",)),
+    "text": Format("report.run_document", RenderedFrom.DECISION, "render_evidence", extensions=(".txt",)),
 }
 
 

@@ -4,81 +4,64 @@ import re
 from collections.abc import Sequence
 
 from gatekeeper.core.text import one_line
+from gatekeeper.report import shown_document as shown
 from gatekeeper.report.data.glossary import in_words
 from gatekeeper.report.outcome_signs import glyph_of, write_as_words
-from gatekeeper.report.shown_document import (
-    Beside,
-    Chart,
-    Code,
-    Command,
-    Content,
-    Document,
-    Facts,
-    Fold,
-    Listing,
-    Node,
-    Note,
-    Remarks,
-    Section,
-    Sign,
-    Strong,
-    Table,
-    join_pieces,
-)
 
 LONGEST = 600
 """Characters of one cell."""
 
 
-def render_markdown(document: Document, marker: str = "") -> str:
-    """Return the Markdown; a job finds its own comment again by the *marker* in the first line."""
+def render_markdown(document: shown.Document) -> str:
+    """Return the Markdown: the headline, and then the parts."""
     sign = f"{glyph_of(document.outcome)} " if document.outcome else ""
-    blocks = [*([marker] if marker else []), f"## {sign}{escape(document.headline)}", *map(_write, document.more)]
+    blocks = [document.marker] if document.marker else []
+    blocks += [f"## {sign}{escape(document.headline)}", *map(_write, document.more)]
     return "\n\n".join((*blocks, *render_nodes(document.nodes))) + "\n"
 
 
-def render_nodes(nodes: Sequence[Node], level: int = 3) -> list[str]:
+def render_nodes(nodes: Sequence[shown.Node], level: int = 3) -> list[str]:
     """Return the blocks of the parts; titles have so many signs as their *level*."""
     blocks: list[str] = []
     for node in nodes:
         match node:
-            case Facts(pairs):
+            case shown.Facts(pairs):
                 blocks.append("\n".join(f"- {escape(name)}: {_write(value)}" for name, value in pairs))
-            case Table(heads, rows) if rows:
+            case shown.Table(heads, rows) if rows:
                 lines = [[escape(head) for head in heads], ["---"] * len(heads)]
                 lines += [[_write(cell) for cell in row] for row in rows]
                 blocks.append("\n".join(f"| {' | '.join(cells)} |" for cells in lines))
-            case Listing(items, ordered) if items:
+            case shown.Listing(items, ordered) if items:
                 blocks.append("\n".join(f"{'1.' if ordered else '-'} {_write(item)}" for item in items))
-            case Note(text):
+            case shown.Note(text):
                 blocks.append(_write(text))
-            case Command(text, about):
+            case shown.Command(text, about):
                 blocks.append(f"{about[:1].upper()}{about[1:]}: {escape(text)}")
-            case Beside(children):
+            case shown.Beside(children):
                 blocks += render_nodes(children, level)
-            case Section(title, children):
+            case shown.Section(title, children):
                 blocks += [f"{'#' * level} {escape(title)}", *render_nodes(children, level + 1)]
-            case Fold(title, children):
+            case shown.Fold(title, children):
                 inside = render_nodes(children, level + 1)
                 blocks += [f"<details><summary>{escape(title)}</summary>", *inside, "</details>"]
     return blocks
 
 
-def _write(line: Content) -> str:
+def _write(line: shown.Content) -> str:
     match line:
         case str():
             written = escape(line)
         case tuple():
-            written = join_pieces(line, _write)
-        case Code(text):
+            written = shown.join_pieces(line, _write)
+        case shown.Code(text):
             written = f"`{text}`"
-        case Strong(text):
+        case shown.Strong(text):
             written = f"**{escape(text)}**"
-        case Sign(outcome, words):
+        case shown.Sign(outcome, words):
             written = f"{glyph_of(outcome)} {escape(words or write_as_words(outcome))}"
-        case Chart(text=text):
+        case shown.Chart(text=text):
             written = escape(text)
-        case Remarks(parts):
+        case shown.Remarks(parts):
             written = "; ".join(map(escape, parts))
         case _:
             written = escape(line.text)

@@ -3,35 +3,20 @@
 from collections.abc import Sequence
 
 from gatekeeper.core.text import align_columns
+from gatekeeper.report import shown_document as shown
 from gatekeeper.report.outcome_signs import write_as_words
-from gatekeeper.report.shown_document import (
-    Beside,
-    Chart,
-    Command,
-    Content,
-    Document,
-    Facts,
-    Fold,
-    Listing,
-    Node,
-    Note,
-    Remarks,
-    Section,
-    Sign,
-    Table,
-    join_pieces,
-)
 
-TITLED = Section | Fold
+TITLED = shown.Section | shown.Fold
 
 
-def render_text(document: Document) -> str:
+def render_text(document: shown.Document) -> str:
     """Return the text: the headline, and then the parts."""
-    answer = [document.headline, *map(_write, document.more), ""] if document.headline else []
-    return "\n".join([*answer, *render_nodes(document.nodes)]) + "\n"
+    answer = [document.headline, *map(_write, document.more)] if document.headline else []
+    parts = render_nodes(document.nodes)
+    return "\n".join([*answer, *([""] if answer and parts else []), *parts]) + "\n"
 
 
-def render_nodes(nodes: Sequence[Node]) -> list[str]:
+def render_nodes(nodes: Sequence[shown.Node]) -> list[str]:
     """Return the lines of the parts; a section has an empty line before and behind it."""
     lines: list[str] = []
     for before, node in zip((None, *nodes), nodes, strict=False):
@@ -42,31 +27,31 @@ def render_nodes(nodes: Sequence[Node]) -> list[str]:
     return lines
 
 
-def _render_node(node: Node) -> list[str]:
+def _render_node(node: shown.Node) -> list[str]:
     lines: list[str] = []
     match node:
-        case Facts(pairs):
+        case shown.Facts(pairs):
             lines = [f"{name}: {_write(value)}" for name, value in pairs]
-        case Table(heads, rows) if rows:
+        case shown.Table(heads, rows) if rows:
             lines = _write_table(heads, rows)
-        case Chart(text=text) if text:
+        case shown.Chart(text=text) if text:
             lines = [text]
-        case Listing(items, ordered):
+        case shown.Listing(items, ordered):
             lines = [f"{number}. {_write(item)}" if ordered else _write(item) for number, item in enumerate(items, 1)]
-        case Note(text):
+        case shown.Note(text):
             lines = [_write(text)]
-        case Command(text, about):
+        case shown.Command(text, about):
             lines = [f"{about}: {text}"]
-        case Beside(children):
+        case shown.Beside(children):
             lines = render_nodes(children)
-        case Section(title, children) | Fold(title, children):
+        case shown.Section(title, children) | shown.Fold(title, children):
             lines = [title, *(f"  {line}".rstrip() for line in render_nodes(children))]
     return lines
 
 
-def _write_table(heads: Sequence[str], rows: Sequence[Sequence[Content]]) -> list[str]:
+def _write_table(heads: Sequence[str], rows: Sequence[Sequence[shown.Content]]) -> list[str]:
     """Return the rows with aligned columns; remarks, which are long, stand below their row."""
-    long = {number for row in rows for number, cell in enumerate(row) if isinstance(cell, Remarks)}
+    long = {number for row in rows for number, cell in enumerate(row) if isinstance(cell, shown.Remarks)}
     short = [[_write(cell) for number, cell in enumerate(row) if number not in long] for row in rows]
     first, *begun = align_columns([[head for number, head in enumerate(heads) if number not in long], *short])
     lines = [first] if any(heads) else []
@@ -76,15 +61,15 @@ def _write_table(heads: Sequence[str], rows: Sequence[Sequence[Content]]) -> lis
     return lines
 
 
-def _write(line: Content) -> str:
+def _write(line: shown.Content) -> str:
     match line:
         case str():
             return line
         case tuple():
-            return join_pieces(line, _write)
-        case Sign(outcome, words):
+            return shown.join_pieces(line, _write)
+        case shown.Sign(outcome, words):
             return words or write_as_words(outcome)
-        case Remarks(parts):
+        case shown.Remarks(parts):
             return "; ".join(parts)
         case _:
             return line.text

@@ -1,21 +1,30 @@
-"""What is shown of a run beside its charts: the objectives, what is open, the steps down the ladder, the findings."""
+"""What is shown of a run beside its charts: as a summary in Markdown, as the evidence behind a decision, as a line."""
 
-from collections.abc import Sequence
+import json
+import shlex
+from collections.abc import Iterator, Sequence
 
+from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.judgement import Check, Outcome
-from gatekeeper.core.text import describe_setting, show_count
+from gatekeeper.core.policy import Policy
+from gatekeeper.core.text import describe_setting, one_line, printable_error, show_count
+from gatekeeper.core.units import show_number
 from gatekeeper.report import phrases
-from gatekeeper.report.data.decision import readable_time
+from gatekeeper.report.data.decision import Decision, readable_time
 from gatekeeper.report.data.glossary import finding_title, in_words
 from gatekeeper.report.data.objective_rows import ObjectiveRow, show_measurement
 from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.data.requirements import Requirement, open_requirements
 from gatekeeper.report.data.workload_summary import WorkloadSummary
+from gatekeeper.report.document_markdown import render_markdown
+from gatekeeper.report.document_text import render_text
+from gatekeeper.report.outcome_signs import write_as_words
 from gatekeeper.report.shown_document import (
     Code,
     Command,
     Content,
     Document,
+    Facts,
     Fold,
     Listing,
     Node,
@@ -28,6 +37,62 @@ from gatekeeper.report.shown_document import (
 )
 
 Row = tuple[Content, ...]
+MOST_BYTES = 1_000_000
+"""GitHub drops a step's summary above 1 MiB, all of it."""
+MOST_OF_REASON = 160
+"""Characters of a reason in the one-line report; a longer one is cut."""
+FIGURES = {
+    "throughput_ratio": "ratio",
+    "answer_throughput_ratio": "whole-answer ratio",
+    "acceptance_rate": "acceptance",
+    "ttft_delta": "TTFT delta",
+    "decode_throughput": "decode",
+    "itl_p50": "token median",
+    "itl_p95": "token p95",
+    "itl_p99": "token p99",
+    "plain_itl_p95": "token p95 plainly",
+    "plain_itl_p99": "token p99 plainly",
+}
+"""The metrics that a person looks for first, with their labels."""
+
+
+def render_summary(page: PageData) -> str:
+    """Return the Markdown; where it would be too long the passed checks are left out, then it is cut at the end."""
+    for with_passed in (True, False):
+        text = render_markdown(run_document(page, with_passed=with_passed))
+        if len(text.encode("utf-8", "replace")) <= MOST_BYTES:
+            return text.encode("utf-8", "replace").decode()
+    short = text.encode("utf-8", "replace")[:MOST_BYTES].decode("utf-8", "ignore").rsplit("\n", 1)[0]
+    return f"{short}\n\nCut off here: see `report.html` for the rest.\n"
+
+
+def render_evidence(decision: Decision, policy: Policy | None = None) -> str:
+    """Return as text what stands behind a decision, and the conditions of its *policy*, where there is one.
+
+    The decision itself is the last screen of a run.
+    """
+    blocking = _objectives("What failed or is not proven", [row for row in decision.rows if row.blocking])
+    nodes = [*([blocking] if blocking else []), *_evidence(decision), *([fold_conditions(policy)] if policy else [])]
+    return printable_error(in_words(render_text(Document("report", "", nodes))))
+
+
+def render_line(decision: Decision) -> str:
+    """Return outcome, exit code and decision in one line, with the reason where the exit code is not 0."""
+    verdict = decision.verdict
+    demo = "" if verdict.grade == "certification" else f", {verdict.grade}"
+    head = f"{verdict.slo}: {decision.outcome} (exit code {verdict.exit_code}{demo})"
+    parts = [decision.headline]
+    if verdict.incomplete:
+        parts.append(f"not proven: {_shorten(verdict.incomplete)}")
+    elif decision.reason:
+        parts.append(_shorten(decision.reason))
+    elif decision.valid_until and not decision.demo:
+        parts.append(f"valid until {readable_time(decision.valid_until)}")
+    return one_line(f"{head}: {'; '.join(parts)}") + "\n"
+
+
+def _shorten(reason: str) -> str:
+    return reason if len(reason) <= MOST_OF_REASON else f"{reason[: MOST_OF_REASON - 4]} ..."
 
 
 def run_document(page: PageData, *, with_passed: bool = True) -> Document:
@@ -37,8 +102,6 @@ def run_document(page: PageData, *, with_passed: bool = True) -> Document:
     valid = f", valid until {readable_time(until)}" if until and not decision.demo else ""
     why = f"Why exit code {verdict.exit_code}: {decision.reason}" if decision.reason else ""
     blocking = [row for row in decision.rows if row.blocking]
-    given_up = [row for row in decision.rows if not row.blocking]
-    blended = phrases.routing(verdict)
     nodes = (
         _objectives("What failed or is not proven", blocking, open_requirements(decision, page.unfinished)),
         _workloads(decision.workloads),
@@ -50,12 +113,8 @@ def run_document(page: PageData, *, with_passed: bool = True) -> Document:
         ),
         Note(f"Advice: {decision.advice}") if decision.advice else None,
         Command(decision.next_step(slo=page.manifest.slo.name)),
-        Note(blended) if blended else None,
         gaps_section(page, with_grade=True),
-        _objectives("Objectives that settings given up did not meet", given_up),
-        _fold_passed_checks(page) if with_passed else None,
-        steps_section(page),
-        findings_section(page),
+        *_evidence(decision, with_passed=with_passed),
     )
     return Document(
         "report",
@@ -64,6 +123,60 @@ def run_document(page: PageData, *, with_passed: bool = True) -> Document:
         [Strong(f"{decision.headline}."), *([why] if why else [])],
         phrases.state(page),
     )
+
+
+def _evidence(decision: Decision, *, with_passed: bool = True) -> Iterator[Node]:
+    """Yield what was measured beside the objectives that block, and what happened."""
+    verdict = decision.verdict
+    if blended := phrases.routing(verdict):
+        yield Note(blended)
+    parts = (
+        _objectives(
+            "Objectives that settings given up did not meet", [row for row in decision.rows if not row.blocking]
+        ),
+        _fold_passed_checks(verdict) if with_passed else None,
+        *map(_fold_measurements, verdict.workloads),
+        steps_section(verdict),
+        findings_section(verdict),
+    )
+    yield from (part for part in parts if part is not None)
+
+
+def _fold_measurements(workload: WorkloadVerdict) -> Node:
+    """Return how a workload ended, its figures that no check has, and its sweep."""
+    judged = {check.metric for check in workload.checks if check.center is not None}
+    figures = [
+        f"{label} {phrases.interval(figure, metric.removeprefix('plain_'))}"
+        for metric, label in FIGURES.items()
+        if metric not in judged and (figure := workload.measured.figures.get(metric)) is not None
+    ]
+    lines = [f"because {workload.because}"] if workload.outcome is not WorkloadOutcome.PROMOTED else []
+    lines += [f"measured, for prompts like these: {'; '.join(figures)}"] if figures else []
+    if prompts := phrases.prompt_speeds(workload.measured):
+        lines.append(f"prompts: {prompts}")
+    lines += [*map(phrases.cached_context, workload.measured.contexts), *phrases.swept_settings(workload.choice)]
+    title = f"{workload.name}: {write_as_words(workload.outcome)}, {describe_setting(workload.setting)}"
+    return Fold(title, (Listing(lines),))
+
+
+def fold_conditions(policy: Policy) -> Node:
+    """Return the conditions under which a policy holds, and how its servers were launched."""
+    certified = policy.conditions
+    context = f"prompts of at most {certified.longest_prompt} tokens, " if certified.longest_prompt else ""
+    sampled = certified.sampling.model_dump(exclude_none=True)
+    facts = [
+        ("server", f"{certified.backend} with {certified.target}{f' at {certified.url}' if certified.url else ''}"),
+        ("sampling", ", ".join(f"{name} {show_number(value, 6)}" for name, value in sampled.items())),
+        ("context", f"{context}answers of at most {certified.max_tokens} tokens"),
+        ("load", f"at most {show_count(certified.concurrency, 'request')} at once"),
+        ("cache", f"prompt cache {certified.prompt_cache}"),
+        *([("requests", f"carry {json.dumps(certified.request)}")] if certified.request else []),
+    ]
+    for launch in policy.launch:
+        variables = "".join(f"{name}={shlex.quote(value)} " for name, value in launch.environment.items())
+        about = ", ".join(launch.workloads) or "plain"
+        facts.append(("launch", f"{about}: {variables}{shlex.join(launch.command)}"))
+    return Fold("measured under these conditions", (Facts(facts),))
 
 
 def _workloads(workloads: Sequence[WorkloadSummary]) -> Node:
@@ -85,30 +198,29 @@ def _workloads(workloads: Sequence[WorkloadSummary]) -> Node:
 
 
 def _objectives(title: str, objectives: Sequence[ObjectiveRow], required: Sequence[Requirement] = ()) -> Section | None:
-    heads = ("", "Workload", "Objective", "Measured", "Passes at", "Why this objective", "What to do")
+    heads = ("", "Workload", "Objective", "Passes at", "Measured", "Why this objective", "What to do")
     rows: list[Row] = [
         (
             Sign(row.check.outcome.word),
             row.about,
             (Code(row.check.metric), phrases.bound(row.check)),
-            phrases.row_measured(row),
             row.passes_at or "-",
-            row.check.why,
-            row.remedy,
+            phrases.row_measured(row),
+            Remarks((row.check.why,)),
+            Remarks((row.remedy,)),
         )
         for row in objectives
     ]
     for each in required:
-        name = (Code(each.name), each.rule)
-        rows.append((Sign(each.outcome.word), each.about or "run", name, each.shown, "-", each.reason, each.remedy))
+        name, remarks = (Code(each.name), each.rule), (Remarks((each.reason,)), Remarks((each.remedy,)))
+        rows.append((Sign(each.outcome.word), each.about or "run", name, "-", each.shown, *remarks))
     return Section(title, (Table(heads, rows),)) if rows else None
 
 
-def _fold_passed_checks(page: PageData) -> Node | None:
-    verdict = page.verdict
+def _fold_passed_checks(verdict: Verdict) -> Node | None:
     groups = [(workload.name, workload.checks) for workload in verdict.workloads] + [("host", verdict.host_checks)]
     passed = [(name, check) for name, checks in groups for check in checks if check.outcome is Outcome.PASS]
-    heads = ("", "Workload", "Objective", "Measured", "n", "Because")
+    heads = ("", "Workload", "Objective", "Measured", "n", "Why this objective")
     rows = [_passed_row(name, check) for name, check in passed]
     return Fold(f"{show_count(len(passed), 'check')} passed", (Table(heads, rows),)) if rows else None
 
@@ -135,21 +247,20 @@ def gaps_section(page: PageData, *, with_grade: bool = False) -> Section | None:
     return Section("What was not proven", (table,), name="open") if rows else None
 
 
-def steps_section(page: PageData) -> Section | None:
-    """Return the steps down the fallback ladder; none of a run under way that has judged nothing yet."""
+def steps_section(verdict: Verdict) -> Section | None:
+    """Return the steps down the fallback ladder; None without one."""
     steps: list[Content] = [
         (
             Strong(f"{step.workload}:"),
             phrases.step(step),
             Remarks((f"{in_words(step.because)} ({step.at[:19].replace('T', ' ')} UTC)",)),
         )
-        for step in page.verdict.transitions
+        for step in verdict.transitions
     ]
-    foreseen = page.progress is not None and not any(workload.checks for workload in page.verdict.workloads)
-    return Section("Fallback steps", (Listing(steps, ordered=True),)) if steps and not foreseen else None
+    return Section("Fallback steps", (Listing(steps, ordered=True),)) if steps else None
 
 
-def findings_section(page: PageData) -> Section | None:
+def findings_section(verdict: Verdict) -> Section | None:
     """Return what was found, each with its advice."""
     findings: list[Content] = [
         (
@@ -157,6 +268,6 @@ def findings_section(page: PageData) -> Section | None:
             finding.detail,
             Remarks((finding.advice,) if finding.advice else ()),
         )
-        for finding in phrases.merge_findings(page.verdict)
+        for finding in phrases.merge_findings(verdict)
     ]
     return Section("Findings", (Listing(findings),)) if findings else None

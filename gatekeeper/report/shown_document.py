@@ -156,3 +156,7 @@ class Document:
     """Further sentences of the answer."""
     outcome: str = ""
     """The sign and colour of the headline; empty for none."""
+    banner: str = ""
+    """What a reader of a page must know before the headline."""
+    marker: str = ""
+    """The first line in Markdown, by which a job finds its own comment of an earlier push."""

@@ -9,6 +9,7 @@ from gatekeeper.analysis.conclude import conclude
 from gatekeeper.analysis.verdict import admission
 from gatekeeper.analysis.verdict.soak_time import soaked_seconds
 from gatekeeper.core.clock import SystemClock
+from gatekeeper.core.document import text_of
 from gatekeeper.core.errors import InputError, NoProofError
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.reasons import Reason
@@ -16,7 +17,6 @@ from gatekeeper.core.records import EventKind
 from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.system.inputs import read as read_inputs
 from gatekeeper.core.system.run_directory import CHECKSUMS, POLICY, RunDirectory
-from gatekeeper.report import verdict_json
 from gatekeeper.report.data.decision import decide
 from gatekeeper.run.active_run import ActiveRun
 from gatekeeper.run.open_run import RunRequest, open_stored
@@ -46,7 +46,7 @@ def verify_finished(slo_path: Path, inputs: Inputs, out: Path) -> Finished:
     policy = (out / POLICY).read_text(encoding="utf-8", errors="replace") if promoted else None
     # A run that was killed after its checksums is not in the record yet.
     gap = tries.add_run(run.directory, run.manifest, run.slo, run.verdict.exit_code)
-    text = verdict_json.render(run.verdict)
+    text = text_of(run.verdict)
     return Finished(decide(run.verdict, policy=policy), text, out, tries=gap)
 
 

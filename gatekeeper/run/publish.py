@@ -7,12 +7,13 @@ from gatekeeper.analysis.conclude import conclude
 from gatekeeper.analysis.verdict.policy.certified_policy import allows_policy, issue_policy
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.clock import stamp
+from gatekeeper.core.document import text_of
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.records import Event, EventKind
 from gatekeeper.core.system import record_files
 from gatekeeper.core.system.run_directory import EVENTS_FILE, JUNIT, POLICY, REPORT, VERDICT
 from gatekeeper.core.text import json_text
-from gatekeeper.report import junit, verdict_json
+from gatekeeper.report import junit
 from gatekeeper.report.attestation import CERTIFICATE, CHAIN
 from gatekeeper.report.data.decision import Decision
 from gatekeeper.report.data.page_data import page_data
@@ -45,7 +46,7 @@ def publish(run: ActiveRun) -> Finished:
     """Judge the records; write the verdict, the policy where the verdict allows one, the reports and the checksums."""
     case, directory, manifest = run.case(), run.directory, run.prepared.manifest
     verdict = conclude(case).verdict
-    text = verdict_json.render(verdict)
+    text = text_of(verdict)
     directory.write(VERDICT, text)
     events = record_files.read_records(directory.path / EVENTS_FILE, record_files.EVENTS).records
     now = run.backend.clock.wall()

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import gatekeeper
+from gatekeeper.core.document import text_of
 from gatekeeper.core.errors import NoProofError
-from gatekeeper.report import verdict_json
 from tests.builders.project_folder import ROOT
 from tests.builders.small_run import small
 
@@ -127,7 +127,7 @@ def test_judging_again_gives_the_verdict_of_the_run(tmp_path: Path) -> None:
 
     run = gatekeeper.load(tmp_path / "run")
 
-    assert (tmp_path / "run" / "verdict.json").read_text() == verdict_json.render(run.verdict)
+    assert (tmp_path / "run" / "verdict.json").read_text() == text_of(run.verdict)
     assert "promoted" == run.verdict.outcome
     assert "promoted" != run.judge(tmp_path / "strict.toml").outcome
     assert isinstance(run.verdict.workloads[0].checks[0], gatekeeper.Check)

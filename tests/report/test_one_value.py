@@ -10,10 +10,11 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from gatekeeper.analysis.metrics.timing import FASTEST
+from gatekeeper.core.document import text_of
 from gatekeeper.core.judgement import Check, Outcome
 from gatekeeper.core.slo import parse
 from gatekeeper.core.system.inputs import find_slo_file
-from gatekeeper.report import github_annotations, junit, markdown, plain_text, verdict_json
+from gatekeeper.report import github_annotations, junit, run_document
 from gatekeeper.report.data.objective_rows import show_measurement
 from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.html import page
@@ -72,14 +73,14 @@ def annotations_of(name: str) -> str:
 def test_every_format_shows_the_value_of_a_check(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The page, Markdown, the text with -v and JUnit show each check as verdict.json has it, with its interval."""
     data = data_of(name)
-    details = plain_text.render(data.decision, stored_policy(run_of(name)))
-    text, summarised = screen_of(name, capsys, details), markdown.render(data).replace("\\", "")
+    details = run_document.render_evidence(data.decision, stored_policy(run_of(name)))
+    text, summarised = screen_of(name, capsys, details), run_document.render_summary(data).replace("\\", "")
     page_text = Document(page.render(data)).text
     suites = ET.fromstring(junit.render(data.verdict))  # noqa: S314 (our own)
 
     for about, check in checks_of(data):
         value = show_measurement(check)
-        assert re.search(rf"{check.metric}: [^\n]*{re.escape(value)}", text), (about, check.metric)
+        assert re.search(rf"{check.metric}[^\n]*{re.escape(value)}", text), (about, check.metric)
         assert re.search(rf"{about}[^\n]*{check.metric}[^\n]*{re.escape(value)}", summarised), (about, check.metric)
         assert f"{value}, n = {check.n}" in page_text, (about, check.metric)
         figures = [properties(case) for case in suites.iterfind(f"testsuite[@name='{about}']/testcase")]
@@ -96,7 +97,7 @@ def properties(case: ET.Element) -> dict[str, str]:
 def test_what_blocks_has_the_same_value_wherever_it_is_named(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The screen, the line, JUnit's messages and the annotations of an objective that failed or is open."""
     data = data_of(name)
-    screen, line = screen_of(name, capsys), plain_text.render_line(data.decision)
+    screen, line = screen_of(name, capsys), run_document.render_line(data.decision)
     notes, cases = annotations_of(name), ET.fromstring(junit.render(data.verdict))  # noqa: S314 (our own)
     messages = [element.get("message", "") for kind in ("failure", "error") for element in cases.iter(kind)]
     intervals = known_intervals(data)
@@ -116,7 +117,11 @@ def test_no_text_of_a_run_has_an_exponent(name: str, capsys: pytest.CaptureFixtu
     annotations.
     """
     data = data_of(name)
-    texts = [screen_of(name, capsys, plain_text.render(data.decision)), markdown.render(data), annotations_of(name)]
+    texts = [
+        screen_of(name, capsys, run_document.render_evidence(data.decision)),
+        run_document.render_summary(data),
+        annotations_of(name),
+    ]
 
     assert [] == [exponent for text in texts for exponent in re.findall(r"\b\d[\d.]*e[+-]\d+", text)]
 
@@ -125,7 +130,7 @@ def test_the_golden_runs_are_of_every_outcome() -> None:
     """What is compared holds promoted, graded back, failed and unproven runs, and objectives of each outcome."""
     outcomes = {str(data_of(name).verdict.outcome) for name in RUNS}
     checks = {check.outcome for name in RUNS for _, check in checks_of(data_of(name))}
-    documents: list[Any] = [verdict_json.render(data_of(name).verdict) for name in RUNS]
+    documents: list[Any] = [text_of(data_of(name).verdict) for name in RUNS]
 
     assert {"promoted", "graded_back", "failed", "unproven"} <= outcomes
     assert set(Outcome) == checks

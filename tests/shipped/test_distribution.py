@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.report.commands.explain_text import find_page
+from gatekeeper.report.commands.explain_document import find_page
 from gatekeeper.report.data.glossary import find_entries
 from tests.builders.project_folder import ROOT, ProjectFolder
 

@@ -30,7 +30,7 @@ def compared_document(comparisons: Sequence[RunComparison]) -> Document:
     first, *more = headlines(comparisons)
     rows: list[tuple[Content, ...]] = [(Strong(letter), *cells, Code(run)) for letter, *cells, run in runs(comparisons)]
     about_runs = Section("Runs", (Table(("Side", *RUN_HEADS, "Run"), rows), Listing(remarks(comparisons))))
-    return Document("runs compared", first, (about_runs, *_workloads(comparisons)), more)
+    return Document("runs compared", first, (about_runs, *_workloads(comparisons)), more, marker=MARKER)
 
 
 def runs(comparisons: Sequence[RunComparison]) -> list[tuple[str, ...]]:

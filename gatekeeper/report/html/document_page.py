@@ -9,102 +9,84 @@ from importlib.resources import files
 from pathlib import PurePath
 
 from gatekeeper.core.system.run_directory import REPORT
+from gatekeeper.report import shown_document as shown
 from gatekeeper.report.html.markup import NONE, Markup, el, facts, join, note, section, table
 from gatekeeper.report.outcome_signs import glyph_of, write_as_words
-from gatekeeper.report.shown_document import (
-    Beside,
-    Chart,
-    Code,
-    Command,
-    Content,
-    Document,
-    Facts,
-    Fold,
-    Listing,
-    Node,
-    Note,
-    Remarks,
-    RunLink,
-    Section,
-    Sign,
-    Strong,
-    Table,
-)
 
 
-def render_page(document: Document) -> str:
-    """Return the page; it loads nothing, and its Content-Security-Policy forbids any loading."""
+def render_page(document: shown.Document, *after: Markup, live: bool = False) -> str:
+    """Return the page, with *after* behind its sections; it loads nothing, and its Content-Security-Policy forbids it.
+
+    A *live* page asks its own server for the next one.
+    """
+    ribbon = el("p", document.banner, class_="ribbon") if document.banner else None
     lede = [el("p", _write(sentence), class_="lede") for sentence in document.more]
-    begun = [render_node(node) for node in document.nodes if not isinstance(node, Section)]
-    head = page_head(document.about, document.headline, *lede, *begun, kind=document.outcome)
-    return write_page(f"gatekeeper: {document.about}", head, render_sections(document.nodes))
+    begun = [render_node(node) for node in document.nodes if not isinstance(node, shown.Section)]
+    sections = [render_node(node) for node in document.nodes if isinstance(node, shown.Section)]
+    head = page_head(document.about, document.headline, *lede, *begun, kind=document.outcome, above=ribbon)
+    return write_page(f"gatekeeper: {document.about}", head, sections, *after, live=live)
 
 
-def render_sections(nodes: Sequence[Node]) -> list[Markup]:
-    """Return the sections among the parts of a document; the rest stands above them."""
-    return [render_node(node) for node in nodes if isinstance(node, Section)]
-
-
-def render_node(node: Node) -> Markup:
+def render_node(node: shown.Node) -> Markup:
     """Return a part as HTML."""
     match node:
-        case Facts(pairs, kind):
+        case shown.Facts(pairs, kind):
             markup = facts([(name, _write(value)) for name, value in pairs], kind)
-        case Table(heads, rows, kind):
+        case shown.Table(heads, rows, kind):
             markup = table(heads, [[_write(cell) for cell in row] for row in rows], kind) if rows else Markup("")
-        case Listing(items, ordered):
+        case shown.Listing(items, ordered):
             lines = [el("li", _write(item)) for item in items]
             markup = el("ol" if ordered else "ul", *lines, class_="events") if lines else Markup("")
-        case Chart(draw):
+        case shown.Chart(draw):
             markup = Markup(draw())
-        case Note(text):
+        case shown.Note(text):
             markup = el("p", _write(text), class_="dim")
-        case Command(text, about):
+        case shown.Command(text, about):
             markup = el("p", el("b", f"{about[:1].upper()}{about[1:]}: "), el("code", text), class_="next")
-        case Section(title, children, about, name):
+        case shown.Section(title, children, about, name):
             markup = section(title, *map(_render_inner, children), about=about, name=name)
-        case Fold(title, children, file):
-            parts = [el("pre", file, tabindex="0")] if file else map(render_node, children)
+        case shown.Fold(title, children, file):
+            parts = [el("pre", file, tabindex="0")] if file else map(_render_inner, children)
             markup = el("details", el("summary", title), *parts)
-        case Beside(children):
-            few = " few" if all(isinstance(child, Chart) for child in children) else ""
+        case shown.Beside(children):
+            few = " few" if all(isinstance(child, shown.Chart) for child in children) else ""
             markup = el("div", *map(_render_inner, children), class_=f"columns{few}") if children else Markup("")
     return markup
 
 
-def _render_inner(node: Node) -> Markup:
+def _render_inner(node: shown.Node) -> Markup:
     """Return a part of a section, where a section is a lesser one."""
-    if not isinstance(node, Section):
+    if not isinstance(node, shown.Section):
         return render_node(node)
     about = el("p", node.about, class_="dim") if node.about else None
     return el("div", el("h3", node.title), about, *map(render_node, node.nodes))
 
 
-def _write(line: Content) -> Markup:
+def _write(line: shown.Content) -> Markup:
     match line:
         case str():
             markup = join(line)
         case tuple():
             markup = join(*_spread(line))
-        case Code(text):
+        case shown.Code(text):
             markup = el("code", text)
-        case Strong(text):
+        case shown.Strong(text):
             markup = el("strong", text)
-        case Sign(outcome, words, kind):
+        case shown.Sign(outcome, words, kind):
             markup = pill(outcome, words, kind=kind)
-        case RunLink(text, run):
+        case shown.RunLink(text, run):
             markup = el("strong", el("a", text, href=(PurePath(run) / REPORT).as_posix()))
-        case Chart():
+        case shown.Chart():
             markup = render_node(line)
-        case Remarks(parts):
+        case shown.Remarks(parts):
             markup = join(*map(note, parts)) or NONE
     return markup
 
 
-def _spread(pieces: tuple[Content, ...]) -> Iterator[str]:
+def _spread(pieces: tuple[shown.Content, ...]) -> Iterator[str]:
     """Yield the pieces of a line with a space between those that follow each other on it."""
     for number, piece in enumerate(pieces):
-        yield " " if number and not isinstance(piece, Remarks) else ""
+        yield " " if number and not isinstance(piece, shown.Remarks) else ""
         yield _write(piece)
 
 

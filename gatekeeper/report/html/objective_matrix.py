@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from gatekeeper.core.judgement import Check, Outcome
 from gatekeeper.core.metrics import BY_NAME, shown_as
@@ -16,8 +17,9 @@ from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.data.requirements import Requirement, requirements
 from gatekeeper.report.data.workload_summary import best_first
 from gatekeeper.report.html import charts
-from gatekeeper.report.html.markup import Markup, breakable, el, note, section
+from gatekeeper.report.html.markup import Markup, breakable, el, note
 from gatekeeper.report.outcome_signs import glyph_of
+from gatekeeper.report.shown_document import Chart, Section
 
 Key = tuple[str, str, float]
 """Metric, direction and bound: what makes two checks the same objective."""
@@ -31,12 +33,12 @@ class _Row:
     cells: dict[str, tuple[Check, Knobs | None]] = field(default_factory=dict)
 
 
-def failures(page: PageData) -> Markup | None:
+def failures_section(page: PageData) -> Section | None:
     """Return a card for each failed objective: the measurement, the bound, why it was set, what would have passed."""
     failed = [row for row in page.decision.rows if row.check.outcome is Outcome.FAIL]
     if not failed:
         return None
-    return section("Failed objectives", *map(_card, failed), name="failed")
+    return Section("Failed objectives", [Chart(partial(_card, row)) for row in failed], name="failed")
 
 
 def _card(row: ObjectiveRow) -> Markup:
@@ -65,7 +67,7 @@ def _card(row: ObjectiveRow) -> Markup:
     )
 
 
-def matrix(page: PageData) -> Markup | None:
+def matrix_section(page: PageData) -> Section | None:
     """Return the objectives as rows and the workloads as columns; each cell opens to its chart and its evidence.
 
     None for a run under way that has judged nothing yet.
@@ -89,7 +91,7 @@ def matrix(page: PageData) -> Markup | None:
         f"{passed}{' of what is deployed' if given_up else ''} passed{proven}. "
         "A check passes where its whole interval lies on the right side of the bound. Click a cell for its chart."
     )
-    return section("Objectives", _table(head, lines), about=about, name="objectives")
+    return Section("Objectives", (Chart(partial(_table, head, lines)),), about, "objectives")
 
 
 def _requirement_lines(required: Sequence[Requirement], names: Sequence[str]) -> Iterator[Markup]:

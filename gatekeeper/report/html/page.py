@@ -1,5 +1,7 @@
 """The page: one HTML file that works offline, on a phone and in print; the decision comes first."""
 
+from functools import partial
+
 from gatekeeper.core.reasons import CERTIFICATION_S
 from gatekeeper.core.text import join_names, last_part, one_line
 from gatekeeper.core.units import percent, show_memory, show_seconds
@@ -7,65 +9,55 @@ from gatekeeper.report import phrases
 from gatekeeper.report.data.decision import readable_time
 from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.data.progress import Snapshot
-from gatekeeper.report.html import objective_matrix
-from gatekeeper.report.html.document_page import page_head, render_node, write_page
-from gatekeeper.report.html.markup import Markup, el, embed_json, facts
-from gatekeeper.report.html.sections import sections
+from gatekeeper.report.html.document_page import render_page
+from gatekeeper.report.html.markup import Markup, el, embed_json
+from gatekeeper.report.html.sections import list_sections
 from gatekeeper.report.html.sweep_section import sweep_document
-from gatekeeper.report.html.workload_cards import workloads
-from gatekeeper.report.run_document import gaps_section
+from gatekeeper.report.shown_document import Chart, Command, Document, Facts, Node, Note
 
 ALLOWING = frozenset({"promoted", "graded_back"})
 """Outcomes after which a policy may be deployed until it expires."""
+DEMO = (
+    f"Demo: the soak was shorter than {show_seconds(CERTIFICATION_S)}. It shows how gatekeeper works; it is not a "
+    "certificate, and the deploy gate refuses it."
+)
 
 
 def render(page: PageData) -> str:
-    """Return the document; it loads nothing, and its Content-Security-Policy forbids any loading."""
-    first = (objective_matrix.failures(page), workloads(page), objective_matrix.matrix(page))
-    gaps = gaps_section(page)
-    parts = [part for part in (*first, render_node(gaps) if gaps is not None else None, *sections(page)) if part]
-    title = f"{page.verdict.slo}: {phrases.describe_state(page)}"
+    """Return the page; that of a run under way asks its own server for the next one."""
     data = embed_json(sweep_document(page), "sweep-data")
-    return write_page(title, _hero(page), parts, _foot(page), data, live=page.progress is not None)
+    document = _decision_document(page) if page.progress is None else _progress_document(page, page.progress)
+    return render_page(document, _foot(page), data, live=page.progress is not None)
 
 
-def _hero(page: PageData) -> Markup:
-    if page.progress is not None:
-        return _running_hero(page, page.progress)
+def _decision_document(page: PageData) -> Document:
     decision, state = page.decision, phrases.state(page)
-    kind = "demo" if decision.demo and state == "promoted" else state
-    ribbon = (
-        f"Demo: the soak was shorter than {show_seconds(CERTIFICATION_S)}. It shows how gatekeeper works; it is not a "
-        "certificate, and the deploy gate refuses it."
-    )
-    advice = f"{decision.advice[:1].upper()}{decision.advice[1:]}. " if decision.advice else None
-    command = decision.next_step(page.manifest.slo.name, page.run or "RUN_DIR")
-    return page_head(
-        page.verdict.slo,
+    nodes: list[Node] = [Note(one_line(page.slo.why))] if page.slo.why else []
+    nodes += [Note(f"{decision.advice[:1].upper()}{decision.advice[1:]}.")] if decision.advice else []
+    nodes += [
+        Command(decision.next_step(page.manifest.slo.name, page.run or "RUN_DIR")),
+        Facts([*_validity(page), *_origin(page)]),
+    ]
+    return Document(
+        f"{page.verdict.slo}: {phrases.describe_state(page)}",
         decision.headline,
-        el("p", f"{decision.reason}.", class_="lede") if decision.reason else None,
-        _purpose(page),
-        el("p", advice, el("b", "Next: "), el("code", command), class_="next"),
-        facts([*_validity(page), *_origin(page)], "facts"),
-        kind=kind,
-        above=el("p", ribbon, class_="ribbon") if decision.demo else None,
+        (*nodes, *list_sections(page)),
+        (f"{decision.reason}.",) if decision.reason else (),
+        "demo" if decision.demo and state == "promoted" else state,
+        DEMO if decision.demo else "",
     )
 
 
-def _running_hero(page: PageData, now: Snapshot) -> Markup:
-    return page_head(
-        page.verdict.slo,
+def _progress_document(page: PageData, now: Snapshot) -> Document:
+    progress = partial(el, "progress", max="1", value=now.share, aria_label="This part of the run")
+    nodes: list[Node] = [Note(one_line(page.slo.why))] if page.slo.why else []
+    return Document(
+        f"{page.verdict.slo}: {phrases.describe_state(page)}",
         phrases.under_way(now),
-        el("p", "Every figure is from what was measured so far; the verdict follows at the end.", class_="lede"),
-        _purpose(page),
-        el("progress", max="1", value=now.share, aria_label="This part of the run"),
-        facts(_origin(page), "facts"),
-        kind="running",
+        (*nodes, Chart(progress), Facts(_origin(page)), *list_sections(page)),
+        ("Every figure is from what was measured so far; the verdict follows at the end.",),
+        "running",
     )
-
-
-def _purpose(page: PageData) -> Markup | None:
-    return el("p", one_line(page.slo.why), class_="dim") if page.slo.why else None
 
 
 def _validity(page: PageData) -> list[tuple[str, str]]:

@@ -1,7 +1,7 @@
-"""The sections of a page below its objectives, in their order: from the warm cache to the manifest."""
+"""The sections of a page in their order, from what failed to the manifest."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 from gatekeeper.analysis.verdict.cached_contexts import CachedContext
@@ -15,12 +15,12 @@ from gatekeeper.report import phrases
 from gatekeeper.report.data.distributions import QUANTILES, STEPS, Curve
 from gatekeeper.report.data.objective_rows import show_measurement
 from gatekeeper.report.data.page_data import PageData
-from gatekeeper.report.html import charts, soak_charts
+from gatekeeper.report.html import charts, objective_matrix, soak_charts
 from gatekeeper.report.html.charts import Line, Scale
-from gatekeeper.report.html.document_page import render_node
 from gatekeeper.report.html.markup import Markup, el
 from gatekeeper.report.html.sweep_section import sweep_section
-from gatekeeper.report.run_document import findings_section, steps_section
+from gatekeeper.report.html.workload_cards import workloads_section
+from gatekeeper.report.run_document import findings_section, gaps_section, steps_section
 from gatekeeper.report.shown_document import Beside, Chart, Content, Facts, Fold, Node, Note, Section, Strong, Table
 
 CONTEXT_HEADS = ("Prompt, tokens", "Whole turn", "First token", "Acceptance", "Failed", "Evidence")
@@ -42,18 +42,24 @@ ABOUT_LATENCY = (
 CURVE_TITLES = {"ttft": "Time to first token", "itl": "Time per token after it"}
 
 
-def sections(page: PageData) -> list[Markup]:
-    """Return the sections that follow the objectives; those with nothing to show are left out."""
-    measured = (contexts_section(page.verdict), energy_section(page.verdict))
-    listed = (steps_section(page), findings_section(page), manifest_section(page))
+def list_sections(page: PageData) -> Iterator[Section]:
+    """Yield the sections of a page in their order; those with nothing to show are left out."""
+    judged = page.progress is None or any(workload.checks for workload in page.verdict.workloads)
     parts = (
-        *(render_node(part) for part in measured if part is not None),
+        objective_matrix.failures_section(page),
+        workloads_section(page),
+        objective_matrix.matrix_section(page),
+        gaps_section(page),
+        contexts_section(page.verdict),
+        energy_section(page.verdict),
         sweep_section(page),
         latency_section(page),
-        soak_charts.soaks(page),
-        *(render_node(part) for part in listed if part is not None),
+        soak_charts.soaks_section(page),
+        steps_section(page.verdict) if judged else None,  # those of a run that has judged nothing are only foreseen
+        findings_section(page.verdict),
+        manifest_section(page),
     )
-    return [part for part in parts if part]
+    yield from (part for part in parts if part is not None)
 
 
 def contexts_section(verdict: Verdict) -> Section | None:
@@ -99,7 +105,7 @@ def energy_section(verdict: Verdict) -> Section | None:
     return Section("Energy", parts, about=ABOUT_ENERGY) if parts else None
 
 
-def latency_section(page: PageData) -> Markup | None:
+def latency_section(page: PageData) -> Section | None:
     """Return medians as a table, and the curves behind it; None where nothing was timed."""
     if not page.distributions:
         return None
@@ -117,7 +123,7 @@ def latency_section(page: PageData) -> Markup | None:
         rows.append((Strong(distributions.workload), *quantiles, source))
     heads = ("Workload", *(f"{title}, median" for title in CURVE_TITLES.values()), "p95", "p99", "Measured in")
     parts = (Table(heads, rows), Note(ABOUT_LATENCY), Chart(soak_charts.legend), Beside(columns))
-    return render_node(Section("Latency", parts))
+    return Section("Latency", parts)
 
 
 def _show_arms(arms: Mapping[str, Curve], place: int) -> str:

@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from gatekeeper.core.metrics import DECODE_RATIO
 from gatekeeper.core.text import describe_setting, join_names
@@ -11,7 +12,8 @@ from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.data.timeline import HostLane, Mark, Timeline, Unsampled
 from gatekeeper.report.html import charts
 from gatekeeper.report.html.charts import Line, Scale
-from gatekeeper.report.html.markup import Markup, el, section
+from gatekeeper.report.html.markup import Markup, el, join
+from gatekeeper.report.shown_document import Chart, Fold, Section
 
 ARMS = {"candidate": "drafting", "plain": "plain"}
 LANES = {
@@ -51,7 +53,7 @@ def legend() -> Markup:
     return el("p", *keys, class_="legend")
 
 
-def soaks(page: PageData) -> Markup | None:
+def soaks_section(page: PageData) -> Section | None:
     """Return the section of all soaks, the last one open; None without a soak."""
     if not page.timelines:
         return None
@@ -61,28 +63,20 @@ def soaks(page: PageData) -> Markup | None:
         for name, value in (("all", ""), *((name, str(number)) for number, name in enumerate(names)))
     ]
     picker = el("label", "Workload", el("select", *options, id="pick-soak", autocomplete="off"))
-    *earlier, last = (_soak(page, timeline, names) for timeline in page.timelines)
+    *earlier, last = (partial(_draw_soak, page, timeline, names) for timeline in page.timelines)
     colours = [el("span", el("span", class_=f"key {_colour(number)}"), f" {name}") for number, name in enumerate(names)]
     arms = [el("span", el("span", class_=f"key ring {arm}"), f" {name}") for arm, name in ARMS.items()]
+    pickers = el("div", picker, el("p", *colours, *arms, class_="legend"), class_="pickers")
+    folded = [Fold(timeline.name, (Chart(parts),)) for timeline, parts in zip(page.timelines, earlier, strict=False)]
     about = "Each dot is one answer. The charts of the host show the worst readings. Hover for values."
-    return section(
-        "The soak over time",
-        el("div", picker, el("p", *colours, *arms, class_="legend"), class_="pickers"),
-        el("div", *last),
-        *(
-            el("details", el("summary", timeline.name), *parts)
-            for timeline, parts in zip(page.timelines, earlier, strict=False)
-        ),
-        about=about,
-        name="soak",
-    )
+    return Section("The soak over time", (Chart(partial(join, pickers)), Chart(last), *folded), about, "soak")
 
 
 def _colour(number: int) -> str:
     return f"w{number % COLOURS}"
 
 
-def _soak(page: PageData, timeline: Timeline, names: Sequence[str]) -> list[Markup]:
+def _draw_soak(page: PageData, timeline: Timeline, names: Sequence[str]) -> Markup:
     across = Scale(0.0, timeline.seconds or 1.0)
     marks = [(across.percent(mark.at), mark.kind) for mark in timeline.marks]
 
@@ -124,14 +118,15 @@ def _soak(page: PageData, timeline: Timeline, names: Sequence[str]) -> list[Mark
     missing = "; ".join(f"{join_names(names)} ({reason})" for reason, names in unseen.items())
     settings = "; ".join(f"{name}: {describe_setting(knobs)}" for name, knobs in timeline.settings.items())
     because = join_names(list(dict.fromkeys(gap.because for gap in timeline.gaps)))
-    return [
+    return el(
+        "div",
         el("h3", timeline.name, el("span", about, class_="dim")),
         el("p", settings, class_="dim note"),
         el("p", f"Grey: {because}; the host is not judged there.", class_="dim note") if timeline.gaps else Markup(""),
         el("div", drawings[0], events, *drawings[1:], class_="lanes", data_seconds=f"{timeline.seconds:g}"),
         el("p", f"Constant: {', '.join(level)}.", class_="dim lane") if level else Markup(""),
         el("p", f"Not measured on this host: {missing}.", class_="dim lane") if missing else Markup(""),
-    ]
+    )
 
 
 def _numbers(timeline: Timeline, across: Scale) -> Iterator[Markup]:

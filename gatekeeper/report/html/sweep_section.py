@@ -9,8 +9,9 @@ from gatekeeper.report import phrases
 from gatekeeper.report.data.glossary import in_words
 from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.data.sweep_chart import METRICS
-from gatekeeper.report.html.markup import Markup, el, section, table
+from gatekeeper.report.html.markup import Markup, el, join
 from gatekeeper.report.outcome_signs import write_as_words
+from gatekeeper.report.shown_document import Chart, Fold, Section, Table
 
 SWEEP_HEADS = ("Setting", "Against plain", "Acceptance", "Canaries")
 
@@ -91,7 +92,7 @@ def _find_chosen_trial(page: PageData, setting: Knobs) -> int | None:
     return None
 
 
-def sweep_section(page: PageData) -> Markup | None:
+def sweep_section(page: PageData) -> Section | None:
     """Return the chart with its pickers, and the table of settings; None without a sweep."""
     if not page.sweep.rows:
         return None
@@ -101,24 +102,23 @@ def sweep_section(page: PageData) -> Markup | None:
         "chooses a setting; only the soak proves it."
         + (f" {left_out} more answers are not drawn, but count in the intervals." if left_out else "")
     )
+    tables = [
+        Section(workload.name, (Table(SWEEP_HEADS, list(map(_swept_row, workload.choice.results))),))
+        for workload in page.verdict.workloads
+        if workload.choice is not None and workload.choice.results
+    ]
+    return Section("Sweep", (Chart(_draw_pickers), Fold("As a table", tables)), about, "settings")
+
+
+def _draw_pickers() -> Markup:
     pickers = [
         el("label", name, el("select", id=f"pick-{name.lower()}", autocomplete="off"))
         for name in ("Workload", "Knob", "Metric")
     ]
-    tables = [
-        part
-        for workload in page.verdict.workloads
-        if workload.choice is not None and workload.choice.results
-        for part in (el("h3", workload.name), table(SWEEP_HEADS, map(_swept_row, workload.choice.results), "plainly"))
-    ]
-    return section(
-        "Sweep",
+    return join(
         el("div", *pickers, class_="pickers"),
         el("div", id="sweep", aria_live="polite"),
         el("noscript", el("p", "This chart needs JavaScript; the table below has the same estimates.", class_="dim")),
-        el("details", el("summary", "As a table"), *tables),
-        about=about,
-        name="settings",
     )
 
 

@@ -1,6 +1,7 @@
 """The cards of the workloads: what is deployed and how fast, what is measured so far, or the best try."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.text import describe_setting
@@ -13,12 +14,13 @@ from gatekeeper.report.data.workload_summary import SpeedUp, WorkloadSummary
 from gatekeeper.report.html import charts
 from gatekeeper.report.html.charts import Scale
 from gatekeeper.report.html.document_page import pill
-from gatekeeper.report.html.markup import Markup, el, facts, note, section
+from gatekeeper.report.html.markup import Markup, el, facts, note
+from gatekeeper.report.shown_document import Chart, Note, Section
 
 Facts = Sequence[tuple[str, str | None]]
 
 
-def workloads(page: PageData) -> Markup:
+def workloads_section(page: PageData) -> Section:
     """Return the section with a card for each workload, whose drawings share one scale."""
     pairs = list(zip(page.decision.workloads, page.verdict.workloads, strict=True))
     running = {row.workload: row for row in page.progress.rows} if page.progress is not None else {}
@@ -31,9 +33,8 @@ def workloads(page: PageData) -> Markup:
     else:
         cards = [_build_card(summary, judged, across) for summary, judged in pairs]
     blended = phrases.routing(page.verdict) if page.progress is None and len(pairs) > 1 else ""
-    return section(
-        "Workloads", el("div", *cards, class_="cards"), el("p", blended, class_="dim note") if blended else None
-    )
+    drawn = Chart(partial(el, "div", *cards, class_="cards"))
+    return Section("Workloads", (drawn, *([Note(blended)] if blended else [])))
 
 
 def _build_card(summary: WorkloadSummary, judged: WorkloadVerdict, across: Scale) -> Markup:

@@ -3,11 +3,12 @@
 import shlex
 import shutil
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console, JustifyMethod
+from rich.table import Table
 from rich.text import Text
 
 from gatekeeper.core.exit_codes import ExitCode
@@ -26,8 +27,8 @@ from gatekeeper.report.outcome_signs import glyph_of
 COLUMNS = ("workload", "drafting", "against plain", "plain", "with draft", "acceptance", "checks")
 SPARE = ("acceptance", "checks", "with draft", "plain")
 """Columns that a narrow terminal leaves out, in this order."""
-WORDS = 3
-"""Columns on the left that are words."""
+WORDS = COLUMNS[:3]
+"""Columns that stand on the left."""
 GAP = 2
 """Spaces between two columns."""
 LATEST = "latest"
@@ -91,55 +92,61 @@ def show_on(
         foot = list(_foot(decision, run, slo, console, short=newest and run.parent == RUNS))
     else:
         foot = list(_write_judged_foot(run, slo, console))
-    for line in _fit_lines(console, decision, foot, height):
-        console.print(line, soft_wrap=True)  # a wrapped path cannot be copied
+    for fitted in _fit_lines(console, decision, foot, height):
+        console.print(fitted, soft_wrap=True)  # a wrapped path cannot be copied
 
 
-def _fit_lines(console: Console, decision: Decision, end: Sequence[Text], height: int | None) -> list[Text]:
-    """Return the lines of the decision; what does not fit into *height* is left out, details first."""
-    rows, workloads = decision.rows, decision.workloads
-    blocking = [row for row in rows if row.blocking]
-    head = _head(console, decision)
-    foot = [*_remarks(console, decision), Text(), *end]
+def _fit_lines(console: Console, decision: Decision, foot: Sequence[Text], height: int | None) -> list[Text | Table]:
+    """Return what fits into *height*: details are left out first, then objectives beyond two, then workloads."""
+    required = _merge_alike(decision)
+    objectives, workloads = len(required) + sum(row.blocking for row in decision.rows), len(decision.workloads)
+    kept, least = min(objectives, KEPT_OBJECTIVES), min(workloads, LEAST_WORKLOADS)
+    sizes = [(detail, objectives, workloads) for detail in (3, 2, 1, 0)]
+    sizes += [(0, most, workloads) for most in range(objectives - 1, kept - 1, -1)]
+    sizes += [(0, kept, most) for most in range(workloads - 1, least - 1, -1)]
+    sizes += [(0, most, least) for most in range(kept - 1, -1, -1)]
+    lines: list[Text | Table] = []
+    for size in sizes:
+        lines = [*_list_lines(console, decision, required, *size), *foot]
+        if height is None or sum(_count_rows(line, console) for line in lines) <= height:
+            break
+    return lines
+
+
+def _count_rows(line: Text | Table, console: Console) -> int:
+    if isinstance(line, Table):
+        return len(console.render_lines(line, pad=False))
+    return max(1, -(-line.cell_len // max(1, console.width)))
+
+
+def _list_lines(
+    console: Console,
+    decision: Decision,
+    required: Sequence[tuple[str, Requirement]],
+    detail: int,
+    objectives: int,
+    workloads: int,
+) -> list[Text | Table]:
+    """Return the decision with so many *objectives* and *workloads*; *detail* 3 adds those that do not block, too."""
+    blocking = [row for row in decision.rows if row.blocking]
     # What an incomplete run needs is always the rest of the run.
-    details = (0,) if decision.verdict.incomplete else (2, 1, 0)
-    required = _merge_alike(open_requirements(decision), {row.about for row in blocking})
-    described = {
-        detail: [_requirement(console, names, each, detail) for names, each in required]
-        + [_row(console, row, detail) for row in blocking]
-        for detail in details
-    }
-    nonblocking = [line for row in rows if not row.blocking for line in _row(console, row, 0)]
-
-    def lines(most: int, parts: Sequence[Sequence[Text]], rest: Sequence[Text]) -> list[Text]:
-        left_out = len(described[details[0]]) - len(parts)
-        middle = [*(line for part in parts for line in part), *rest]
-        middle += [Text(f"… and {show_count(left_out, 'more objective')} in the report", "dim")] if left_out else []
-        return [*head, *_table(workloads, most, console), *([Text(), *middle] if middle else []), *foot]
-
-    def rows_of(line: Text) -> int:
-        return max(1, -(-line.cell_len // max(1, console.width)))
-
-    def fits(drawn: Sequence[Text]) -> bool:
-        return height is None or sum(map(rows_of, drawn)) <= height
-
-    tries = [(described[details[0]], nonblocking), *((described[detail], ()) for detail in details)]
-    for parts, rest in tries:
-        if fits(drawn := lines(len(workloads), parts, rest)):
-            return drawn
-    shortest = described[details[-1]]
-    most, objectives = len(workloads), len(shortest)
-    while not fits(drawn) and (objectives or most > LEAST_WORKLOADS):
-        # Objectives beyond the first two go before workloads, and these before the first objectives.
-        if objectives > KEPT_OBJECTIVES or most <= LEAST_WORKLOADS:
-            objectives -= 1
-        else:
-            most -= 1
-        drawn = lines(most, shortest[:objectives], ())
-    return drawn
+    of_row = 0 if decision.verdict.incomplete else detail
+    parts = [_describe_requirement(console, names, each, of_row) for names, each in required]
+    parts += [_describe_objective(console, row, of_row) for row in blocking]
+    middle = [line for part in parts[:objectives] for line in part]
+    if detail == 3:
+        middle += [line for row in decision.rows if not row.blocking for line in _describe_objective(console, row, 0)]
+    middle += _count_left_out(len(parts) - objectives, "objective")
+    lines = [*_head(console, decision), _table(decision.workloads[:workloads], console)]
+    lines += _count_left_out(len(decision.workloads) - workloads, "workload")
+    return [*lines, *([Text(), *middle] if middle else []), *_remarks(console, decision), Text()]
 
 
-def _head(console: Console, decision: Decision) -> list[Text]:
+def _count_left_out(count: int, noun: str) -> list[Text]:
+    return [Text(f"… and {show_count(count, f'more {noun}')} in the report", "dim")] if count > 0 else []
+
+
+def _head(console: Console, decision: Decision) -> list[Text | Table]:
     """Return the outcome and the headline; a row below says what the exit code follows from."""
     verdict = decision.verdict
     demo = " (demo)" if decision.demo else ""
@@ -153,19 +160,20 @@ def _head(console: Console, decision: Decision) -> list[Text]:
     return [title, *_paragraph(console, f"{decision.headline}.", style="bold", hang=0), Text()]
 
 
-def _merge_alike(required: Sequence[Requirement], explained: Collection[str]) -> list[tuple[str, Requirement]]:
-    """Return requirements with the workloads that do not meet them for the same reason.
+def _merge_alike(decision: Decision) -> list[tuple[str, Requirement]]:
+    """Return the open requirements, each with the workloads that do not meet it for the same reason.
 
-    The objectives below say the reason of a workload that is *explained*.
+    Where an objective of a workload is open, its row says the reason.
     """
+    explained = {row.about for row in decision.rows if row.blocking}
     names: dict[Requirement, list[str]] = {}
-    for each in required:
+    for each in open_requirements(decision):
         reason = "" if each.about in explained else in_words(each.reason)
         names.setdefault(replace(each, about="", reason=reason), []).append(each.about or "run")
     return [(join_names(about), each) for each, about in names.items()]
 
 
-def _requirement(console: Console, names: str, required: Requirement, detail: int) -> list[Text]:
+def _describe_requirement(console: Console, names: str, required: Requirement, detail: int) -> list[Text]:
     """Return a requirement that *names* do not meet, and why; *detail* 1 adds the remedy."""
     mark = (f"{glyph_of(required.outcome.word)} ", COLOURS[required.outcome])
     sentence = ": ".join(filter(None, (names, f"{required.name} {required.rule}", required.shown, required.reason)))
@@ -173,7 +181,7 @@ def _requirement(console: Console, names: str, required: Requirement, detail: in
     return [*lines, *(_paragraph(console, f"what to do: {required.remedy}", style="dim", indent=4) if detail else [])]
 
 
-def _row(console: Console, row: ObjectiveRow, detail: int) -> list[Text]:
+def _describe_objective(console: Console, row: ObjectiveRow, detail: int) -> list[Text]:
     """Return an objective that failed or is not proven: its figures; *detail* 1 adds the remedy, 2 the reason."""
     check = row.check
     mark = (f"{glyph_of(check.outcome.word)} ", COLOURS[check.outcome] if row.blocking else "dim")
@@ -248,31 +256,22 @@ def _paragraph(console: Console, text: str, *, style: str = "", indent: int = 0,
     return lines
 
 
-def _table(workloads: Sequence[WorkloadSummary], most: int, console: Console) -> list[Text]:
+def _table(workloads: Sequence[WorkloadSummary], console: Console) -> Table:
     """Return a row for each workload; columns that do not fit are left out, because the report has them too."""
     rows = [_cells(workload) for workload in workloads]
-    widths = {name: max(len(name), *(row[name].cell_len for row in rows)) if rows else len(name) for name in COLUMNS}
-    columns = list(COLUMNS)
-    for name in SPARE:
-        if sum(widths[column] for column in columns) + GAP * (len(columns) - 1) > console.width:
-            columns.remove(name)
-    lines = [_line([Text(name, "bold") for name in columns], [widths[name] for name in columns])]
-    lines += [_line([row[name] for name in columns], [widths[name] for name in columns]) for row in rows[:most]]
-    for line in lines:
-        line.rstrip()
-        line.truncate(console.width, overflow="ellipsis")
-    more = len(workloads) - most
-    return [*lines, *([Text(f"… and {show_count(more, 'more workload')} in the report", "dim")] if more > 0 else [])]
-
-
-def _line(cells: Sequence[Text], widths: Sequence[int]) -> Text:
-    """Join cells; the first ones are words and stand on the left, the others are numbers and stand on the right."""
-    line = Text()
-    for number, (cell, width) in enumerate(zip(cells, widths, strict=True)):
-        pad = " " * (width - cell.cell_len)
-        parts = (cell, pad) if number < WORDS else (pad, cell)
-        line = Text.assemble(line, *parts, " " * GAP)
-    return line
+    for spare in range(len(SPARE) + 1):
+        table = Table.grid(padding=(0, GAP, 0, 0), pad_edge=False)
+        columns = [name for name in COLUMNS if name not in SPARE[:spare]]
+        for name in columns:
+            justify: JustifyMethod = "left" if name in WORDS else "right"
+            # The last that stays is broken where it must be: the names before it say which workload it is.
+            table.add_column(justify=justify, no_wrap=name != WORDS[-1], overflow="ellipsis")
+        table.add_row(*columns, style="bold")
+        for row in rows:
+            table.add_row(*(row[name] for name in columns))
+        if console.measure(table, options=console.options.update(width=UNBROKEN)).maximum <= console.width:
+            break
+    return table
 
 
 def _cells(workload: WorkloadSummary) -> dict[str, Text]:

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Self
 
 from gatekeeper.analysis.verdict.run_verdict import Verdict
+from gatekeeper.core.document import text_of
 from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.reasons import Reason
@@ -18,7 +19,6 @@ from gatekeeper.core.system import run_directory
 from gatekeeper.core.system.run_directory import MANIFEST, POLICY, VERDICT
 from gatekeeper.core.text import QUOTED
 from gatekeeper.core.units import show_bytes
-from gatekeeper.report import verdict_json
 from gatekeeper.run.remote import host_scripts
 from gatekeeper.run.remote.run_list import RemoteJob
 from gatekeeper.run.remote.ssh import RemoteHost, RemoteScript
@@ -187,7 +187,7 @@ def judge_locally(out: Path, job: RemoteJob, log: str) -> RemoteResult:
         return RemoteResult(out, error=error)
     if verdict.exit_code == ExitCode.OK:  # records that failed a check prove nothing good
         return RemoteResult(out, error=error)
-    return RemoteResult(out, verdict, verdict_json.render(verdict), error=error)
+    return RemoteResult(out, verdict, text_of(verdict), error=error)
 
 
 SIGNALS = 128

@@ -19,7 +19,7 @@ from gatekeeper.core.system.files import read_input, write_atomically
 from gatekeeper.core.system.record_files import write_errors
 from gatekeeper.host.sampling.raw_readings import raw_readings
 from gatekeeper.host.tool_commands import run_for
-from gatekeeper.report.commands.selftest_text import AGAIN
+from gatekeeper.report.commands.selftest_document import AGAIN
 from gatekeeper.run.active_run import ending_after
 from gatekeeper.run.start import doctor, selftest_runs
 from gatekeeper.run.start.cut_names import cut_names, own_names

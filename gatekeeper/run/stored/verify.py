@@ -16,7 +16,7 @@ from gatekeeper.analysis.verdict.policy.certified_policy import issue_policy
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core import parse
 from gatekeeper.core import slo as slo_file
-from gatekeeper.core.document import document_of
+from gatekeeper.core.document import document_of, text_of
 from gatekeeper.core.errors import RESTORE_HINT, GatekeeperError, InputError, NoProofError
 from gatekeeper.core.manifest import Manifest, sha256
 from gatekeeper.core.policy import Policy
@@ -27,7 +27,7 @@ from gatekeeper.core.system import record_files, run_directory
 from gatekeeper.core.system.inputs import PROFILE_NAME, SLO_NAME, Inputs, canary_name, load_manifest
 from gatekeeper.core.system.run_directory import EVENTS_FILE, MANIFEST, PLAN, POLICY, VERDICT, WATCH_FILES, RunDirectory
 from gatekeeper.core.text import json_text
-from gatekeeper.report import attestation, verdict_json
+from gatekeeper.report import attestation
 from gatekeeper.report.attestation import CERTIFICATE, CHAIN
 from gatekeeper.report.policy_toml import render
 from gatekeeper.run.stages.freeze import freeze_models
@@ -113,7 +113,7 @@ def judge_again(directory: RunDirectory, manifest: Manifest) -> VerifiedRun:
         raise _unreadable(error) from error
     ran = {"gatekeeper": __version__, "numpy": np.__version__}
     exact = all(manifest.versions.get(name) == version for name, version in ran.items())
-    if exact and verdict_json.render(verdict).encode() != directory.read(VERDICT):
+    if exact and text_of(verdict).encode() != directory.read(VERDICT):
         raise NoProofError(Reason.TAMPERED, "verdict.json does not match the records", hint=RESTORE_HINT)
     if _gist(document_of(verdict)) != _gist(stored):
         raise NoProofError(

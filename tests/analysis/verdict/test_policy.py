@@ -18,8 +18,8 @@ from gatekeeper.core.canary import Canary
 from gatekeeper.core.judgement import Check, Estimate, Finding, FindingKind, Missing, Outcome
 from gatekeeper.core.policy import Policy, parse
 from gatekeeper.core.records import Event, EventKind
-from gatekeeper.report import plain_text
 from gatekeeper.report.policy_toml import render
+from gatekeeper.report.run_document import fold_conditions
 from tests.builders.golden_words import lines_with, says
 from tests.builders.manifest import manifest
 from tests.builders.slo import near, objective, slo
@@ -354,7 +354,7 @@ def test_the_policy_holds_the_launch_lines_of_the_last_soaks() -> None:
     text = render(under_conditions(launched(first, plain)))
     says("verdicts", "the policy holds the launch lines of the last soaks", lines_with('command = ["server",', text))
     assert {"cache": False} == tomllib.loads(text)["conditions"]["request"]
-    assert "heavy" in " ".join(plain_text.conditions(parse(text, "policy.toml")))
+    assert "heavy" in str(fold_conditions(parse(text, "policy.toml")))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from gatekeeper.analysis.verdict.run_verdict import AbandonedStep, Verdict, Work
 from gatekeeper.core.judgement import Finding, Outcome
 from gatekeeper.core.records import Generation, Reading, StoredRecords
 from gatekeeper.core.slo import Host
-from gatekeeper.report import markdown
+from gatekeeper.report import run_document
 from gatekeeper.report.data.decision import decide
 from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.data.progress import Progress
@@ -321,14 +321,14 @@ def test_what_decides_the_exit_code_is_a_row_of_the_matrix(
     page_data = replace(PAGE, verdict=verdict, decision=decide(verdict), gaps=())
 
     rows = requirements(verdict)
-    text, summary = Document(page.render(page_data)).text, markdown.render(page_data)
+    text, summary = Document(page.render(page_data)).text, run_document.render_summary(page_data)
 
     assert shown == [f"{row.name} {row.rule}: {row.shown}" for row in rows if row.about != first.name]
     passed = 2 * len(passing) + sum(row.outcome is Outcome.PASS for row in rows)
     assert f"{passed} of {2 * len(passing) + len(rows)} checks passed" in text
     open_rows = [row for row in rows if row.outcome is not Outcome.PASS]
     assert (verdict.exit_code != 0) == bool(open_rows)
-    assert all(f"`{row.name}` {row.rule} | {row.shown}" in summary for row in open_rows)
+    assert all(f"`{row.name}` {row.rule} | - | {row.shown}" in summary for row in open_rows)
 
 
 def test_a_finding_of_every_soak_is_told_once() -> None:

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from gatekeeper.analysis.verdict.run_verdict import AbandonedStep, Measured, Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.judgement import Check, Estimate, Outcome
-from gatekeeper.report import plain_text
+from gatekeeper.report import run_document
 from gatekeeper.report.data.decision import Decision, decide
 from gatekeeper.report.terminal import summary
 from tests.builders.golden_words import says
@@ -53,7 +53,8 @@ def test_the_summary_is_as_it_was() -> None:
     indented.
     """
     like_golden(
-        "summary.txt", shown(decide(VERDICT, policy=POLICY), height=None, details=plain_text.render(decide(VERDICT)))
+        "summary.txt",
+        shown(decide(VERDICT, policy=POLICY), height=None, details=run_document.render_evidence(decide(VERDICT))),
     )
 
 

@@ -9,10 +9,15 @@ from typing import Any
 import pytest
 
 from gatekeeper.core.errors import HostLacksError
-from gatekeeper.report.commands.selftest_text import SUMMARIES, selftest_text
+from gatekeeper.report.commands.selftest_document import SUMMARIES, selftest_document
+from gatekeeper.report.document_text import render_text
 from gatekeeper.run.start import selftest
 
 HOST_ITEM = {"kind": "host", "found": "yes", "needed_for": "objective x", "fix": None}
+
+
+def selftest_text(document: Any, path: object, *, sources: bool = False) -> str:
+    return render_text(selftest_document(document, path, sources=sources))
 
 
 def raising(error: BaseException) -> selftest.Measure:

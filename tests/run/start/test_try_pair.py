@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from gatekeeper.core.errors import HostLacksError
-from gatekeeper.report.commands.try_text import try_text
+from gatekeeper.report.commands.try_document import try_pair_document
+from gatekeeper.report.document_text import render_text
 from gatekeeper.run.start import try_pair
 from tests.builders.golden_words import says
 from tests.builders.project_folder import ROOT, ProjectFolder
@@ -100,4 +101,4 @@ def test_figures_are_shown_where_they_do_not_decide() -> None:
         "next": "gatekeeper init --target t --draft d",
     }
 
-    says("run", "figures are shown where they do not decide", try_text(document, verbose=False))
+    says("run", "figures are shown where they do not decide", render_text(try_pair_document(document, verbose=False)))

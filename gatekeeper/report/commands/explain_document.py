@@ -1,14 +1,14 @@
-"""What `gatekeeper explain` prints of words, and of the metrics that an objective may name."""
+"""What `gatekeeper explain` shows of words, and of the metrics that an objective may name."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from gatekeeper.core.metrics import ALL, BY_NAME
 from gatekeeper.core.metrics.metric import Metric, Sight
 from gatekeeper.core.system.inputs import shipped_folder
-from gatekeeper.core.text import align_columns
+from gatekeeper.report.commands import JsonObject
 from gatekeeper.report.data.glossary import GlossaryEntry
+from gatekeeper.report.shown_document import Document, Facts, Note, Section, Table
 
 
 def find_page(name: str) -> Path | None:
@@ -19,29 +19,29 @@ def find_page(name: str) -> Path | None:
     return next((page for page in pages if page.is_file()), None)
 
 
-def explain_text(entries: Sequence[GlossaryEntry]) -> str:
+def words_document(entries: Sequence[GlossaryEntry]) -> Document:
     """Return what a word means, how it is computed and what to do."""
-    parts = []
+    sections = []
     for entry in entries:
-        facts = metric_facts(BY_NAME[entry.word]) if entry.kind == "metric" else ""
-        rows = [("means", entry.means), ("formula", entry.formula), ("unit", facts), ("what to do", entry.remedy)]
-        parts.append("\n".join([f"{entry.word} ({entry.kind})", *(f"  {name}: {text}" for name, text in rows if text)]))
-    return "\n\n".join(parts) + "\n"
+        unit = metric_facts(BY_NAME[entry.word]) if entry.kind == "metric" else ""
+        facts = [("means", entry.means), ("formula", entry.formula), ("unit", unit), ("what to do", entry.remedy)]
+        sections.append(Section(f"{entry.word} ({entry.kind})", (Facts([fact for fact in facts if fact[1]]),)))
+    return Document("explain", "", sections)
 
 
-def list_text(entries: Sequence[GlossaryEntry]) -> str:
+def glossary_document(entries: Sequence[GlossaryEntry]) -> Document:
     """Return every word with its meaning, by kind."""
-    lines = []
+    sections = []
     for kind in dict.fromkeys(entry.kind for entry in entries):
         rows = [(entry.word, entry.means) for entry in entries if entry.kind == kind]
-        lines += [f"{kind}s", *(f"  {row}" for row in align_columns(rows)), ""]
-    return "\n".join(lines)
+        sections.append(Section(f"{kind}s", (Table(("", ""), rows),)))
+    return Document("explain", "", sections)
 
 
-def metrics_text() -> str:
-    """Return one paragraph per metric."""
-    paragraphs = [f"{metric.name}\n    {metric.description}\n    {metric_facts(metric)}" for metric in ALL]
-    return "\n".join(paragraphs) + "\n"
+def metrics_document() -> Document:
+    """Return what an objective may name."""
+    sections = [Section(metric.name, (Note(metric.description), Note(metric_facts(metric)))) for metric in ALL]
+    return Document("explain", "", sections)
 
 
 def metric_facts(metric: Metric) -> str:
@@ -50,7 +50,7 @@ def metric_facts(metric: Metric) -> str:
     return f"{metric.unit}; {better} is better; per {metric.per.value}; needs {_describe_needs(metric) or 'nothing'}"
 
 
-def metrics_document() -> dict[str, Any]:
+def list_metrics() -> JsonObject:
     """Return every metric as JSON."""
     return {
         "schema": 1,

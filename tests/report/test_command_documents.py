@@ -1,39 +1,50 @@
-"""What a reader would have to guess is said in plain words: likelihoods, counts of tries, servers without a draft."""
+"""What commands show: tables of the host's values, tries of the deploy gate, two systems side by side."""
 
-import io
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gatekeeper.core.judgement import Estimate, Missing
-from gatekeeper.core.records import setting
-from gatekeeper.report.commands.admit_text import admit_text
-from gatekeeper.report.data.progress import Progress
+from gatekeeper.core.records import HostSample, Reading, setting
+from gatekeeper.host.sources import UNITS
+from gatekeeper.report import host_table
+from gatekeeper.report.commands.admit_document import admit_document
 from gatekeeper.report.data.workload_summary import summary_of
 from gatekeeper.report.document_text import render_text
-from gatekeeper.report.terminal.progress_lines import plain_lines
 from gatekeeper.versus.versus_document import versus_document
 from gatekeeper.versus.versus_result import ComparedSide, MetricComparison, VersusResult
-from tests.builders.page_data import PAGE, event
-from tests.builders.slo import generation, steady
+from tests.builders.page_data import PAGE
 
 
 @pytest.mark.parametrize(
-    ("nats", "words"),
+    ("reading", "text"),
     [
-        (0.0, "tokens as likely as without the draft"),
-        (0.0198, "tokens 2 % less likely than without the draft"),
-        (-0.0198, "tokens 2 % more likely than without the draft"),
+        (Reading(None, "B", "vm_stat", "stale"), "-"),
+        (Reading(0.0, "B", "vm_stat", "ok"), "0 B"),
+        (Reading(1.38e9, "Hz", "powermetrics", "ok"), "1380 MHz"),
+        (Reading("ac", "", "pmset -g batt", "ok"), "ac"),
     ],
 )
+def test_a_missing_value_is_a_dash_and_a_zero_a_zero(reading: Reading, text: str) -> None:
+    """The row of a value has its use, which every value of a sample has, or what went wrong with its source."""
+    lines = host_table.table(HostSample("2026-11-20T09:12:00Z", 0, {"swap_used": reading}), {"vm_stat": "not found"})
+
+    _, value, _, source, _, use = re.split(r"\s{2,}", lines.splitlines()[1])
+    assert (text, reading.source) == (value, source)
+    assert use == ("not found" if reading.status != "ok" else host_table.USES["swap_used"])
+    assert list(UNITS) == list(host_table.USES)
+
+
+@pytest.mark.parametrize(("nats", "words"), [(0.0, "as likely as"), (0.0198, "2 % less"), (-0.0198, "2 % more")])
 def test_a_likelihood_is_a_share(nats: float, words: str) -> None:
     """A change of the log-likelihood is shown as how much less likely a token is, which needs no unit."""
     workload = PAGE.verdict.workloads[0]
     figures = {**workload.measured.figures, "nll_delta": Estimate(nats, nats, nats, 9)}
     read = replace(workload, measured=replace(workload.measured, figures=figures))
 
-    assert words in (summary_of(read).quality or "")
+    assert f"tokens {words}" in (summary_of(read).quality or "")
 
 
 @pytest.mark.parametrize(
@@ -42,13 +53,14 @@ def test_a_likelihood_is_a_share(nats: float, words: str) -> None:
 def test_a_count_of_none_is_no_lower_bound(failed: int, words: str) -> None:
     """'At least 0' says nothing; a count that may be too small says so, with the reason."""
     tries = {"finished": 3, "not_passed": failed, "at_least": True, "because": "the record was lost"}
-    document: dict[str, Any] = {
+    answer: dict[str, Any] = {
         "exit_code": 0, "reason": "admitted", "because": "it passed", "run": "r", "slo": "s", "next": "deploy it",
         "checks": (), "passed_over": (), "tries": tries,
     }  # fmt: skip
+    text = render_text(admit_document(answer))
 
-    assert f"  tries       {words}" in admit_text(document)
-    assert "(the record was lost)" in admit_text(document)
+    assert f"tries  {words}" in text
+    assert "(the record was lost)" in text
 
 
 def test_acceptance_of_one_side_is_not_called_unmeasured() -> None:
@@ -63,20 +75,3 @@ def test_acceptance_of_one_side_is_not_called_unmeasured() -> None:
 
     assert "B: B: 78.9 % of drafted tokens accepted" in lines
     assert "acceptance_rate - only B shows that it drafts, so there is nothing to compare" in lines
-
-
-@pytest.mark.parametrize(
-    ("draft", "words"), [(None, "tok/s plain"), ("as-served", "tok/s as served"), ("heavy", "tok/s drafting")]
-)
-def test_a_server_without_a_draft_does_not_draft(draft: str | None, words: str) -> None:
-    """The progress of versus times servers with and without a draft: the word is that of the setting."""
-    now, file = [0.0], io.StringIO()
-    observe = plain_lines(Progress(lambda: now[0]), file, lambda: now[0])
-    observe(event(0, "begin", run="r", slo="s", workloads=("easy",), expected={}))
-    for second in range(1, 9):
-        now[0] = float(second)
-        answer = replace(generation(steady(0.02, 20)), setting=setting(draft=draft), workload="easy", trial="b")
-        observe(event(second, "answer", generation=answer, answered=second, of=8))
-
-    (line,) = [line for line in file.getvalue().splitlines() if "easy" in line]
-    assert words in line

@@ -1,11 +1,12 @@
-"""What `gatekeeper selftest` prints: ten lines on what works here, what does not, and what to do; then the sources."""
+"""What `gatekeeper selftest` shows: ten lines on what works here, what does not, and what to do; then the sources."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gatekeeper.core.text import align_columns, one_line, some
+from gatekeeper.core.text import one_line, some
 from gatekeeper.core.units import percent, show_bytes, show_number, show_seconds
-from gatekeeper.report.commands import Document
+from gatekeeper.report.commands import JsonObject
+from gatekeeper.report.shown_document import Document, Note, Table
 
 WORKS, FAILS, OPEN = "ok", "no", "?"
 """The first word of a line: it works here, it does not, or that is not decided."""
@@ -26,20 +27,21 @@ MOST_PARTS = 100
 """Parts, and readings of the host, that are shown of a file; one that `selftest` writes has a fifth of it."""
 
 Row = tuple[str, str, str]
-"""Whether it works, what was found, and what to do."""
+"""Of a part: whether it works, what was found, and what to do. Of a source: its name, and a value with its name."""
 
 
-def selftest_text(document: Document, path: object, *, sources: bool = False) -> str:
+def selftest_document(answer: JsonObject, path: object, *, sources: bool = False) -> Document:
     """Return a line for each part and one on the file; with *sources* also what each source of the host gave."""
-    lines = []
-    for name in document["planned"][:MOST_PARTS]:
+    rows = []
+    for name in answer["planned"][:MOST_PARTS]:
         word = name.partition(" ")[0]
         if word in SUMMARIES:
-            mark, text, advice = _row(document["sections"].get(name), SUMMARIES[word])
+            mark, text, advice = _row(answer["sections"].get(name), SUMMARIES[word])
             short = text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}…"
-            lines.append(f"{mark:<4}{name:<20}{short}{f' -> {advice}' if advice else ''}")
-    lines.append(f"all of it: {path}; {REPORT}")
-    return "\n".join(lines + (_sources(document["sections"]) if sources else [])) + "\n"
+            rows.append((mark, name, f"{short}{f' -> {advice}' if advice else ''}"))
+    values = _list_values(answer["sections"]) if sources else []
+    parts = (Table(("", "", ""), rows), Note(f"all of it: {path}; {REPORT}"), Table(("", "", ""), values))
+    return Document("selftest", "", parts)
 
 
 def _row(section: Mapping[str, Any] | None, summary: Callable[[Any], Row]) -> Row:
@@ -130,20 +132,15 @@ SUMMARIES: Mapping[str, Callable[[Any], Row]] = {
 """What a line says of a part, by the first word of its name."""
 
 
-def _sources(sections: Mapping[str, Any]) -> list[str]:
+def _list_values(sections: Mapping[str, Any]) -> list[Row]:
     """Return a row for each value of each source."""
     try:
-        return [
-            "",
-            *align_columns(
-                [row for reading in sections["telemetry"]["result"][:MOST_PARTS] for row in _values(reading)]
-            ),
-        ]
+        return [row for reading in sections["telemetry"]["result"][:MOST_PARTS] for row in _values(reading)]
     except UNREADABLE:
         return []
 
 
-def _values(reading: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+def _values(reading: Mapping[str, Any]) -> Iterator[Row]:
     for name, value in {**reading["values"], **reading["missing"]}.items():
         yield reading["source"], name, show_number(value, 6) if isinstance(value, float) else str(value)
     if error := reading.get("error"):
