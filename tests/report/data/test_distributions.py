@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from gatekeeper.analysis.conclude import conclude
 from gatekeeper.report.data.distributions import QUANTILES, STEPS, curve, distributions
-from tests.builders.case import LOSING, bare
 from tests.builders.page_data import whole_case
 
 
@@ -62,19 +61,3 @@ def test_both_arms_of_the_last_speculating_soak_are_shown() -> None:
         assert {"plain", "candidate"} == set(workload.curves["itl"])
     assert easy.curves["itl"]["candidate"].values[50] < easy.curves["itl"]["plain"].values[50]
     assert hard.curves["itl"]["candidate"].values[50] > hard.curves["itl"]["plain"].values[50]
-
-
-def test_nothing_recorded_has_no_distribution() -> None:
-    """A case without answers has no distributions at all."""
-    case = bare({"easy": LOSING})
-
-    assert () == distributions(case, ())
-
-
-def test_a_percentile_of_too_few_canaries_is_not_given() -> None:
-    """Eight canaries have a median; a p95, which a check would refuse for them, is left out."""
-    (easy, _) = distributions(whole_case(), conclude(whole_case()).verdict.workloads)
-
-    median, *tails = easy.curves["ttft"]["plain"].quantiles
-    assert median is not None
-    assert [None, None] == tails

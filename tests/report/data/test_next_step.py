@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from gatekeeper.analysis.remedies import HOST_REMEDY, PLAIN_REMEDY
+from gatekeeper.analysis.remedies import HOST_REMEDY
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.judgement import Check, Doubt, Finding, FindingKind, Outcome
 from gatekeeper.report.data.decision import decide
@@ -48,16 +48,6 @@ def test_advice_on_the_machine_names_no_draft_where_plain_decoding_fails_too() -
     assert cool.startswith("cool the host")
     assert "draft" not in cool
     assert "lighter draft" in decide(verdict(host_checks=(HEADROOM,))).advice
-
-
-def test_the_advice_is_the_remedy_of_the_objective_that_failed() -> None:
-    """What stands beside the objective stands at the top too: no draft where the target itself misses the bound."""
-    failed = plainly(verdict(check("itl_p99", "at_most")))
-
-    decision = decide(failed)
-
-    assert f"{PLAIN_REMEDY}, then certify again" == decision.advice
-    assert decision.rows[0].remedy in decision.advice
 
 
 def test_a_sweep_without_a_faster_setting_is_advised_on_the_draft() -> None:

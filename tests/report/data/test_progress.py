@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -97,31 +98,35 @@ def test_time_is_the_events_own() -> None:
     assert told(*swept(10)) == on_the_spot.snapshot()
 
 
-def test_between_two_events_this_machines_clock_goes_on() -> None:
-    """Two seconds after the last answer, a soak of 60 s that began ten seconds before has 48 s left."""
-    soaking = [
-        begin(),
-        event(0, "stage", stage="soak", soak="soak-1"),
-        event(0, "soaking", soak="soak-1", seconds=60.0),
-    ]
-
-    snapshot = told(*soaking, event(10, "answer", generation=generation()), seconds_later=2.0)
-
-    assert (48.0, 0.2) == (snapshot.left, snapshot.share)
+LATE = event(5, "sample", values={})
+SOAK = [begin(), event(0, "stage", stage="soak", soak="soak-1"), event(0, "soaking", soak="soak-1", seconds=60.0)]
+VIRTUAL = [begin(realtime=False), *SOAK[1:]]
 
 
-def test_a_virtual_clock_does_not_tick() -> None:
-    """The time of a scripted subject passes by its events alone."""
-    soaking = [begin(realtime=False), event(0, "soaking", soak="soak-1", seconds=60.0)]
+def forecast(seconds: float) -> list[Event]:
+    """Return a soak of 60 s to 300 s, forecast to last so many *seconds*."""
+    stage = event(0, "stage", stage="soak", soak="soak-1", expected={"soak": seconds})
+    return [begin(), stage, event(0, "soaking", soak="soak-1", seconds=60.0, most=300.0)]
 
-    assert 60.0 == told(*soaking, seconds_later=30.0).left
 
+@pytest.mark.parametrize(
+    ("events", "seconds_later", "left", "over", "share"),
+    [
+        pytest.param(swept(2), 0, None, None, 0.02, id="two answers, the slowest ones, are no pace"),
+        pytest.param([*swept(10), LATE], 0, 180, None, 0.1, id="a clock that is set back takes nothing away"),
+        pytest.param([*SOAK, LATE], 7, 48, None, 0.2, id="between two events the clock of this machine goes on"),
+        pytest.param(VIRTUAL, 30, 60, None, 0, id="a virtual clock does not tick"),
+        pytest.param(forecast(120), 60, 60, None, 0.5, id="a soak that needs more than its shortest duration"),
+        pytest.param(forecast(60), 61, None, 300, 1, id="past its forecast the longest duration is shown"),
+    ],
+)
+def test_what_is_left(
+    events: list[Event], seconds_later: float, left: float | None, over: float | None, share: float
+) -> None:
+    """Of a sweep by the pace of its answers, of a soak by its duration; where nothing foretells it, it is not shown."""
+    snapshot = told(*events, seconds_later=seconds_later)
 
-def test_a_clock_that_is_set_back_takes_nothing_away() -> None:
-    """An event whose time lies before the last one's changes no time."""
-    late = event(5, "sample", values={})
-
-    assert told(*swept(10)).left == told(*swept(10), late).left
+    assert (left, over, share) == (snapshot.left, snapshot.over, snapshot.share)
 
 
 def test_a_resumed_sweep_is_paced_by_what_it_asked_itself() -> None:
@@ -132,35 +137,6 @@ def test_a_resumed_sweep_is_paced_by_what_it_asked_itself() -> None:
     ]
 
     assert 80.0 == told(*events).left
-
-
-def test_the_first_answers_foretell_nothing() -> None:
-    """Two answers, the slowest ones, are no pace."""
-    snapshot = told(*swept(2))
-
-    assert (None, None) == (snapshot.left, snapshot.run_left)
-
-
-def soaking(expected: float, seconds_later: float) -> Snapshot:
-    """Return the snapshot of a soak of 60 s to 300 s, forecast to last *expected* seconds."""
-    stage = event(0, "stage", stage="soak", soak="soak-1", expected={"soak": expected})
-    return told(
-        begin(), stage, event(0, "soaking", soak="soak-1", seconds=60.0, most=300.0), seconds_later=seconds_later
-    )
-
-
-def test_a_soak_that_needs_more_than_its_shortest_duration_is_measured_by_its_forecast() -> None:
-    """A soak of at least 60 s whose answers are forecast to need 120 s is half done after 60 s."""
-    snapshot = soaking(expected=120.0, seconds_later=60.0)
-
-    assert (60.0, None, 0.5) == (snapshot.left, snapshot.over, snapshot.share)
-
-
-def test_a_soak_past_its_forecast_says_how_long_it_may_last() -> None:
-    """After 61 s of at least 60 s, with nothing more forecast, no remaining time is shown, but the longest duration."""
-    snapshot = soaking(expected=60.0, seconds_later=61.0)
-
-    assert (None, 300.0, 1.0) == (snapshot.left, snapshot.over, snapshot.share)
 
 
 def test_a_stage_begins_with_figures_of_its_own() -> None:
@@ -174,17 +150,35 @@ def test_a_stage_begins_with_figures_of_its_own() -> None:
     ]
 
 
-def test_figures_are_those_of_the_arm_they_stand_under() -> None:
-    """Plain 50, drafting 100 tok/s, three of four drafted tokens accepted; a warm-up counts for nothing."""
-    answers = [
-        generation(arm="plain", speed=50),
-        generation(speed=100),
-        generation(speed=1, role=Role.WARMUP),
-    ]
+def stream(*gaps_ns: int, first: int = 1) -> Generation:
+    """Return a plain answer whose first burst comes after two seconds with *first* tokens, the others one by one."""
+    places = accumulate(gaps_ns, initial=2 * SECOND)
+    arrivals = [Arrival(at_ns, first if not number else 1) for number, at_ns in enumerate(places)]
+    answer = Answer(0, 4 * SECOND, arrivals, output_tokens=first + len(gaps_ns))
+    return replace(generation(arm="plain"), answer=answer)
 
+
+@pytest.mark.parametrize(
+    ("answers", "figures"),
+    [
+        pytest.param(
+            [generation(arm="plain", speed=50), generation(), generation(speed=1, role=Role.WARMUP)],
+            (50, 100, 0.75, 2, 0),
+            id="each under its arm; a warm-up counts for nothing",
+        ),
+        pytest.param([stream(*[SECOND // 10] * 10, first=5)], (10, None, None, 1, 0), id="the speed is of decoding"),
+        pytest.param(
+            [stream(*[10_000_000] * 40), stream(*[1_000] * 40)],
+            (pytest.approx(100), None, None, 2, 1),
+            id="an answer that was read at once shows no speed, and is counted",
+        ),
+    ],
+)
+def test_the_figures_of_a_row(answers: list[Generation], figures: tuple[object, ...]) -> None:
+    """Speeds and acceptance are of the answers that can show them."""
     row = told(begin(), *(event(1, "answer", generation=answer) for answer in answers)).rows[0]
 
-    assert (50.0, 100.0, 0.75, 2) == (row.plain, row.drafting, row.acceptance, row.answered)
+    assert figures == (row.plain, row.drafting, row.acceptance, row.answered, row.read_at_once)
 
 
 def test_speeds_beside_a_ratio_are_of_its_answers() -> None:
@@ -200,37 +194,6 @@ def test_speeds_beside_a_ratio_are_of_its_answers() -> None:
 
     assert row.ratio is not None
     assert pytest.approx((50.0, 100.0, 2.0)) == (row.plain, row.drafting, row.ratio[0])
-
-
-def test_the_live_speed_is_that_of_decoding() -> None:
-    """Ten tokens in a second after a first burst that took two: 10 tok/s, as the verdict counts, and not 5 of the
-    answer.
-    """
-    arrivals = [Arrival((2000 + 100 * number) * SECOND // 1000, 5 if not number else 1) for number in range(11)]
-    slow = replace(generation(arm="plain"), answer=Answer(0, 3 * SECOND, arrivals, output_tokens=15))
-
-    row = told(begin(), event(1, "answer", generation=slow)).rows[0]
-
-    assert 10.0 == row.plain
-
-
-def test_an_answer_that_was_read_at_once_shows_no_speed() -> None:
-    """A stream that arrived long before it was read has the speed of reading: it is left out, and counted."""
-    streams = [[Arrival(SECOND + number * gap_ns, 1) for number in range(41)] for gap_ns in (10_000_000, 1_000)]
-    answers = [
-        replace(generation(arm="plain"), answer=Answer(0, 3 * SECOND, arrivals, output_tokens=41))
-        for arrivals in streams
-    ]
-
-    row = told(begin(), *(event(1, "answer", generation=answer) for answer in answers)).rows[0]
-
-    assert row.plain == pytest.approx(100.0)
-    assert (1, 2) == (row.read_at_once, row.answered)
-
-
-def test_a_fault_is_counted() -> None:
-    """Faults are counted while the run continues, not only at the end."""
-    assert 1 == told(begin(), event(1, "answer", generation=generation(fault="timeout"))).faults
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from statistics import geometric_mean
 import pytest
 
 from gatekeeper.analysis.conclude import conclude
-from gatekeeper.analysis.metrics.timing import ttft
 from gatekeeper.core.records import StoredRecords
 from gatekeeper.report.data.sweep_chart import METRICS, MOST_ROWS, SweepAnswer, every_nth, sweep_data
 from tests.builders.case import WINNING, bare
@@ -18,27 +17,6 @@ RATIO = METRICS.index("throughput_ratio")
 
 def row(number: int, fault: str | None = None) -> SweepAnswer:
     return SweepAnswer("easy", "default", f"c-{number}", 0, 10, "", fault, ())
-
-
-def test_every_answer_of_the_sweep_is_a_row() -> None:
-    """As many rows as answers, each with its own figures: what a dot says is what was recorded."""
-    case = whole_case()
-    sweep = sweep_data(case, conclude(case).verdict.workloads)
-
-    answers = [record for recorded in case.sweep.values() for record in recorded.records]
-    assert (len(answers), 0) == (len(sweep.rows), sweep.left_out)
-    recorded = {
-        (answer.workload, answer.trial if answer.arm == "plain" else "", answer.canary, answer.repeat)
-        for answer in answers
-    }
-    assert {answer_row.workload for answer_row in sweep.rows} == {key[0] for key in recorded}
-    first = sweep.rows[0]
-    (drawn_record,) = [
-        record
-        for record in case.sweep[first.trial].records
-        if (record.workload, record.canary, record.repeat) == (first.workload, first.canary, first.repeat)
-    ]
-    assert pytest.approx(ttft(drawn_record.answer)) == first.figures[METRICS.index("ttft")]
 
 
 def test_the_dots_of_a_setting_average_to_its_estimate() -> None:
@@ -59,16 +37,6 @@ def test_the_dots_of_a_setting_average_to_its_estimate() -> None:
     assert pytest.approx(geometric_mean(ratios), rel=5e-3) == center
     assert lo < center < hi
     assert (8, 8) == (count, len(ratios))
-
-
-def test_plain_decoding_is_not_compared_with_itself_but_once() -> None:
-    """The baseline has no ratio; the null arm has one, and it is 1."""
-    case = whole_case()
-    sweep = sweep_data(case, conclude(case).verdict.workloads)
-
-    assert {None} == {answer_row.figures[RATIO] for answer_row in sweep.rows if answer_row.trial == "baseline"}
-    assert ("easy", "baseline", "throughput_ratio") not in sweep.estimates
-    assert pytest.approx(1.0, abs=0.02) == sweep.estimates["easy", "null", "throughput_ratio"][0]
 
 
 def test_a_fault_has_no_ratio_and_is_never_thinned_out() -> None:

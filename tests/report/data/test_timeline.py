@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from gatekeeper.analysis.verdict.run_verdict import Transition
 from gatekeeper.core.clock import wall_seconds
-from gatekeeper.core.records import Event, Reading, StoredRecords
+from gatekeeper.core.records import Event, StoredRecords
 from gatekeeper.report.data.timeline import BUCKETS, MOST_ANSWERS, Timeline, timelines
 from tests.builders.case import SOAK_S
 from tests.builders.page_data import event, samples, whole_case
@@ -14,15 +13,6 @@ from tests.builders.slo import SECOND
 def timeline(*happened: Event, **changes: object) -> Timeline:
     (soak,) = timelines(replace(whole_case(), **changes), (), happened)  # type: ignore[arg-type]
     return soak
-
-
-def test_a_soak_is_as_long_as_its_answers() -> None:
-    """Ten minutes of answers are ten minutes of axis, and every answer lies on it."""
-    soak = timeline()
-
-    assert abs(soak.seconds - SOAK_S) < 10
-    assert all(0 <= dot.at <= soak.seconds for dot in soak.dots)
-    assert {"easy": {"draft": "heavy", "num_draft_tokens": 4}, "hard": {"draft": None}} == soak.settings
 
 
 def test_the_worst_reading_of_a_stretch_is_drawn() -> None:
@@ -46,19 +36,6 @@ def test_a_value_that_was_not_seen_says_why() -> None:
     assert ((), ()) == (lanes["thermal_level"].points, lanes["subject_footprint"].points)
 
 
-def test_nan_is_no_point() -> None:
-    """A reading that is not a number is missing."""
-    broken = [
-        replace(sample, values={**sample.values, "swap_used": Reading(float("nan"), "B", "made", "ok", 0.0)})
-        for sample in samples("soak-1")
-    ]
-
-    lanes = {lane.name: lane for lane in timeline(host_samples=tuple(broken)).lanes}
-
-    assert () == lanes["swap_used"].points
-    assert "not a number" in lanes["swap_used"].missing
-
-
 def test_incidents_lie_where_they_happened() -> None:
     """A death is marked at its second with its reason; what belongs to another soak, or to no soak, is not."""
     soak = timeline(
@@ -72,15 +49,6 @@ def test_incidents_lie_where_they_happened() -> None:
     assert "subject_died" == mark.kind
     assert mark.text.endswith(": signal 9")
     assert abs(mark.at - 120) < 2
-
-
-def test_a_transition_ends_the_soak_it_came_from() -> None:
-    """A step down is marked at the end of the soak whose check failed, with its reason."""
-    last = max(record.at for record in whole_case().soaks["soak-1"].records)
-
-    (soak,) = timelines(whole_case(), (Transition(last, "easy", {}, {}, "too slow"),), ())
-
-    assert [("transition", "easy: too slow")] == [(mark.kind, mark.text) for mark in soak.marks]
 
 
 def test_a_pause_between_two_stretches_is_shortened() -> None:
@@ -117,16 +85,6 @@ def test_answers_without_a_time_of_day_have_no_timeline() -> None:
 
     assert () == timelines(replace(case, soaks={"soak-1": StoredRecords(timeless)}), (), ())
     assert (None, None, 0.0) == (wall_seconds(""), wall_seconds("yesterday"), wall_seconds("1970-01-01T00:00:00Z"))
-
-
-def test_acceptance_is_drawn_by_window() -> None:
-    """A soak of ten minutes has five windows of each workload that drafts, end to end."""
-    soak = timeline()
-
-    windows = [window for window in soak.windows if window.workload == "easy"]
-    assert 5 <= len(windows) <= 6
-    assert {"easy"} == {window.workload for window in soak.windows}
-    assert all(0 <= window.begin <= window.end <= soak.seconds for window in windows)
 
 
 def test_a_stretch_without_samples_says_why() -> None:

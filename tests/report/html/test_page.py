@@ -10,35 +10,29 @@ from html.parser import HTMLParser
 
 import pytest
 
-from gatekeeper.analysis.verdict.run_verdict import AbandonedStep, Verdict, WorkloadOutcome
+from gatekeeper.analysis.verdict.run_verdict import AbandonedStep, WorkloadOutcome
 from gatekeeper.core.judgement import Finding, Outcome
-from gatekeeper.core.records import Generation, Reading, StoredRecords
-from gatekeeper.core.slo import Host
+from gatekeeper.core.records import Generation, StoredRecords
 from gatekeeper.report import run_document
 from gatekeeper.report.data.decision import decide
 from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.data.progress import Progress
 from gatekeeper.report.data.requirements import requirements
-from gatekeeper.report.data.sweep_chart import SweepData
 from gatekeeper.report.data.workload_progress import WorkloadRow
 from gatekeeper.report.html import page
 from gatekeeper.report.phrases import merge_findings
-from gatekeeper.run.stored.stored_page import load_page_data
-from tests.builders.case import FAILING, LOSING, WINNING, bare
-from tests.builders.golden_words import says
+from tests.builders.case import WINNING, bare
 from tests.builders.page_data import (
     DRAFTED,
     MIXED,
     OBJECTIVES,
     PAGE,
-    POLICY,
     case_with_soaks,
     like_golden,
     page_of,
-    samples,
     whole_case,
 )
-from tests.builders.pages import GOLDEN, live_page
+from tests.builders.pages import live_page
 from tests.builders.slo import generation, steady
 
 HOSTILE = "</script><script>window.broken = 1</script><img src=x onerror='window.broken = 2'>\u2028&\"'`${1}]]>-->"
@@ -78,90 +72,23 @@ class Document(HTMLParser):
         return [attributes for tag, attributes in self.elements if tag == name]
 
 
-@pytest.fixture(scope="module")
-def mixed() -> PageData:
-    return page_of(whole_case())
-
-
-def test_the_verdict_stands_before_everything_else(mixed: PageData) -> None:
-    """The decision, until when and where it counts, then per workload its speed and setting, before any objective."""
-    text = Document(page.render(mixed)).text
-
-    order = (
-        "Turn drafting on for easy",
-        "Valid until",
-        "Apple M4",
-        "in the soak",
-        "heavy, draft length 4",
-        "checks passed",
-        "throughput_ ratio",
-    )
-    places = [text.find(words) for words in order]
-    assert -1 not in places
-    assert sorted(places) == places
-
-
-def test_it_holds_every_section(mixed: PageData) -> None:
-    """Sweep, distributions, soak, steps down the ladder, policy and manifest are all there."""
-    text = Document(page.render(mixed)).text
-
-    titles = (
-        "Workloads",
-        "Objectives",
-        "Sweep",
-        "Latency",
-        "The soak over time",
-        "Fallback steps",
-        "Policy and manifest",
-    )
-    assert [] == [title for title in titles if title not in text]
-
-
-def test_every_check_has_its_value_its_bound_and_its_chart(mixed: PageData) -> None:
-    """Each check is one cell: the measurement, and a chart of the interval against its bound; a failed one has a
-    card too.
-    """
-    document = Document(page.render(mixed))
-    checks = [*(check for part in mixed.verdict.workloads for check in part.checks), *mixed.verdict.host_checks]
-
-    charts_drawn = [
-        tag for tag in document.tags("svg") if str(tag.get("aria-label")).startswith(("pass:", "fail:", "unproven:"))
-    ]
-
-    assert len(checks) == len(charts_drawn)
-    assert [] == [check.metric for check in checks if check.metric.replace("_", "_ ") not in document.text]
-
-
-def test_it_loads_nothing(mixed: PageData) -> None:
-    """No element, style or script refers to another file, and the Content-Security-Policy forbids loading any."""
-    text = page.render(mixed)
+def test_it_loads_nothing() -> None:
+    """No element, style or script refers to another file; the policy names the digests of those that are there."""
+    text = page.render(page_of(whole_case()))
     document = Document(text)
-
-    links = [
-        value
-        for _, attributes in document.elements
-        for key, value in attributes.items()
-        if key in {"src", "href", "action"}
-    ]
-    pointing = [link for link in links if not str(link).startswith("#")]
-    (policy,) = [tag["content"] for tag in document.tags("meta") if tag.get("http-equiv")]
-    outside = set(re.findall(r"(?:https?:)?//[\w.-]+\.\w+", text)) - {"http://www.w3.org"}
-    assert ([], set(), []) == (pointing, outside, re.findall(r"@import|url\(", text))
-    directives = dict(directive.split(" ", 1) for directive in str(policy).split("; "))
-    assert "'none'" == directives["default-src"]
-    assert directives["style-src"].startswith("'sha256-")
-    assert "unsafe" not in str(policy)
-
-
-def test_the_policy_names_the_style_and_the_script_that_are_there(mixed: PageData) -> None:
-    """The digests are those of the content between the tags, as a browser computes them."""
-    text = page.render(mixed)
     contents = re.findall(r"<(?:style|script)>(.*?)</(?:style|script)>", text, re.DOTALL)
 
+    links = {str(value) for _, tag in document.elements for key, value in tag.items() if key in {"src", "href"}}
     digests = [b64encode(hashlib.sha256(content.encode()).digest()).decode() for content in contents]
-
-    assert 2 == len(digests)
-    assert [] == [digest for digest in digests if f"'sha256-{digest}'".replace("'", "&#x27;") not in text]
+    (policy,) = [str(tag["content"]) for tag in document.tags("meta") if tag.get("http-equiv")]
+    outside = set(re.findall(r"(?:https?:)?//[\w.-]+\.\w+", text)) - {"http://www.w3.org"}
+    assert ([], set(), []) == (
+        [link for link in links if not link.startswith("#")],
+        outside,
+        re.findall(r"@import|url\(", text),
+    )
+    assert policy.startswith("default-src 'none'; ")
+    assert (2, [], False) == (len(digests), [each for each in digests if each not in policy], "unsafe" in policy)
 
 
 def hostile() -> PageData:
@@ -247,56 +174,18 @@ def test_an_interrupted_run_says_so() -> None:
     text = Document(page.render(page_of(whole_case(), finished=False, policy=None, incomplete="cut off"))).text
 
     assert text.index("No decision yet") < text.index("--resume") < text.index("Workloads")
-    assert [] == [words for words in ("during soak-1", "--resume", "No policy was written") if words not in text]
+    assert [] == [words for words in ("during soak-1", "No policy was written") if words not in text]
 
 
-@pytest.mark.parametrize("recorded", [0, 1])
-def test_a_run_without_a_soak_or_a_sweep_is_still_a_page(recorded: int) -> None:
-    """However little was recorded, there is a page, and it is unproven."""
-    case = case_with_soaks(MIXED, soaks=recorded)
-    empty = replace(case, sweep={name: StoredRecords((), "missing") for name in case.sweep})
+def test_however_little_was_recorded_there_is_a_page() -> None:
+    """Without a soak, without a sweep or without a draft, it decides nothing that was not measured."""
+    written = {"backend": "scripted", "target": "t", "drafts": [], "script": "truth.json"}
+    plain = bare({"hard": WINNING}, optional=("hard",), objectives=OBJECTIVES[1:2], confidence=0.9, subject=written)
+    cases = [plain, *(case_with_soaks(MIXED, soaks=soaks) for soaks in (0, 1))]
+    cases += [replace(case, sweep={name: StoredRecords((), "missing") for name in case.sweep}) for case in cases]
 
-    for recorded_case in (case, empty):
-        text = Document(page.render(page_of(recorded_case, finished=False, policy=None))).text
-        assert "No decision yet" in text
-
-
-def test_a_required_workload_that_was_graded_back_is_named() -> None:
-    """A workload that had to be graded back is named in the headline, and the reason below it."""
-    case = case_with_soaks(
-        {"easy": FAILING}, sweep={"repeats": 1, "num_draft_tokens": [4]}, fallback={"ladder": ["autoregressive"]}
-    )
-
-    page_data = page_of(case)
-    text = Document(page.render(page_data)).text
-
-    assert "graded_back" == page_data.verdict.outcome, page_data.verdict
-    says("reports", "the broken objective of every step is a row: headline", page_data.decision.headline)
-    assert page_data.decision.headline in text
-
-
-def test_a_failed_objective_comes_first_with_its_reason_and_remedy() -> None:
-    """Checks of settings that were given up are kept: a card with the measurement, why, and the bound that it passes
-    at.
-    """
-    given_up = replace(PAGE.verdict.workloads[0].checks[0], metric="ttft_delta", bound="at_most", threshold=0.08)
-    given_up = replace(given_up, outcome=Outcome.FAIL, center=0.145, lo=0.13, hi=0.158, why="readers wait")
-    step = AbandonedStep("soak-1", DRAFTED, WorkloadOutcome.FAILED, "too late", (given_up,))
-    workload = replace(PAGE.verdict.workloads[1], required=True, steps=(step,))
-    verdict = Verdict("made", "certification", "f" * 64, (PAGE.verdict.workloads[0], workload))
-
-    text = Document(page.render(replace(PAGE, verdict=verdict, decision=decide(verdict), gaps=()))).text
-
-    order = (
-        "hard: ttft_delta +14.5 % [+13, +15.8], at most +8 % allowed",
-        "✕ hard: ttft_ delta",
-        "readers wait",
-        "a bound of ≤ +16 % would have passed",
-        "heavy, draft length 4, given up",
-    )
-    places = [text.find(words) for words in order]
-    assert -1 not in places
-    assert sorted(places) == places
+    for case in cases:
+        assert "No decision yet" in Document(page.render(page_of(case, finished=False, policy=None))).text
 
 
 @pytest.mark.parametrize(
@@ -343,64 +232,6 @@ def test_a_finding_of_every_soak_is_told_once() -> None:
 
     assert ["host, soak-1 and soak-2", "code, soak-1 and soak-3", "subject_footprint, soak-1"] == certification
     assert ["host, soak-1 and soak-2", "code, soak-1 and soak-3"] == demo
-
-
-def test_a_failed_host_is_named() -> None:
-    """A host that misses an objective fails the run, and the sentence names the host."""
-    case = case_with_soaks({"easy": LOSING})
-    case = replace(case, host_samples=samples("soak-1", headroom=9e9))
-
-    page_data = page_of(case, policy=None)
-    text = Document(page.render(page_data)).text
-
-    assert Outcome.FAIL in {host_check.outcome for host_check in page_data.verdict.host_checks}
-    says("reports", "a failed host is named", page_data.decision.headline)
-    assert page_data.decision.headline in text
-    assert text.index("Failed objectives") < text.index("would have passed") < text.rindex("Workloads")
-
-
-def test_the_declared_ambient_stands_beside_the_machine_and_the_fan_in_the_soak() -> None:
-    """The room is what the SLO declares; a fan that kept one speed says which, and one that was not seen says why."""
-    fan = Reading(1800.0, "rpm", "made", "ok", 0.0)
-    case = case_with_soaks({"easy": WINNING})
-    stable = [replace(sample, values={**sample.values, "fan_speed": fan}) for sample in samples("soak-1")]
-    case = replace(case, slo=case.slo.model_copy(update={"host": Host(ambient_c=23.0)}))
-
-    seen, unseen = (
-        Document(page.render(page_of(replace(case, host_samples=tuple(taken))))).text
-        for taken in (stable, samples("soak-1"))
-    )
-
-    assert "declared ambient 23 °C" in seen
-    assert "fan speed 1800 rpm" in seen
-    assert re.search(r"Not measured on this host: [^.]*fan speed", unseen)
-
-
-def test_an_unproven_check_is_listed_with_its_remedy() -> None:
-    """A check without a measurement is listed with what would prove it."""
-    case = replace(whole_case(), host_samples=())
-
-    unproven = page_of(case, policy=None)
-    text = Document(page.render(unproven)).text
-
-    says("reports", "an unproven check is listed with its remedy", unproven.decision.headline)
-    assert unproven.decision.headline in text
-    assert "gatekeeper doctor" in text
-
-
-def test_a_failed_workload_shows_what_is_deployed_and_its_best_try() -> None:
-    """Headline, card and table have the same speeds: plain decoding is what runs, and the best try stands below it."""
-    page_data = load_page_data(GOLDEN / "failed")
-    text = Document(page.render(page_data)).text
-    (summary,) = page_data.decision.workloads
-    card = text[text.index("Workloads", text.index("Policy and manifest")) : text.rindex("Objectives 4 of")]
-
-    order = ("off plain 11.1 tok/s", "Policy plain decoding", "Best try", "heavy, draft length 4: 4.95x", "17.7 tok/s")
-    places = [card.find(words) for words in order]
-    assert -1 not in places
-    assert sorted(places) == places
-    assert summary.off
-    assert ("11.1 tok/s" in text, "Valid until" in text) == (True, False)
 
 
 def test_the_given_up_setting_of_a_card_is_the_one_of_the_table() -> None:
@@ -457,36 +288,6 @@ def test_a_speed_so_far_is_of_the_answers_beside_it(
     text = Document(page.render(replace(PAGE, progress=now, planned=planned))).text
 
     assert words in text[text.index("hard", text.index("Workloads")) :]
-
-
-def test_the_same_data_is_the_same_page(mixed: PageData) -> None:
-    """Nothing of the page depends on when or where it is made."""
-    assert page.render(mixed) == page.render(page_of(whole_case()))
-
-
-def test_a_run_without_a_draft_is_a_page() -> None:
-    """A soak of plain decoding has one arm, and the page shows that one."""
-    written = {"backend": "scripted", "target": "t", "drafts": [], "script": "truth.json"}
-    case = bare({"hard": WINNING}, optional=("hard",), objectives=OBJECTIVES[1:2], confidence=0.9, subject=written)
-
-    assert "Policy and manifest" in page.render(page_of(case, policy=None))
-
-
-def test_a_promotion_without_gaps_shows_its_policy_and_no_empty_section() -> None:
-    """With everything proven the page states that and shows the policy; sections without content are left out."""
-    promoted = replace(
-        PAGE.verdict.workloads[0], outcome=WorkloadOutcome.PROMOTED, checks=PAGE.verdict.workloads[0].checks[:1]
-    )
-    verdict = Verdict("made", "demo", "f" * 64, (promoted,))
-
-    promoted_page = replace(
-        PAGE, verdict=verdict, policy=POLICY, sweep=SweepData(), timelines=(), gaps=(), decision=decide(verdict)
-    )
-    text = Document(page.render(promoted_page)).text
-
-    present = ("Demo: drafting gained", "nothing is unproven", "1 of 1", "policy.toml: what to deploy")
-    absent = ("Sweep", "The soak over time", "Fallback steps", "Findings", "What was not proven")
-    assert ([], []) == ([words for words in present if words not in text], [words for words in absent if words in text])
 
 
 def test_the_page_is_as_it_was() -> None:
