@@ -13,4 +13,4 @@ def worker_document(check: WorkerCheck) -> Document:
     end = 'nothing to repair; certify it with backend = "worker" and command in [subject] of an SLO file'
     if check.to_repair:
         end = f"{show_count(check.to_repair, 'part')} to repair: {MANUAL}"
-    return Document("worker", "", (Table(("", ""), rows), Listing(check.log.splitlines()), Note(end)))
+    return Document("worker check", "", (Table(("", ""), rows), Listing(check.log.splitlines()), Note(end)))
