@@ -13,7 +13,9 @@ def render_text(document: shown.Document) -> str:
     """Return the text: the headline, and then the parts."""
     answer = [document.headline, *map(_write, document.more)] if document.headline else []
     parts = render_nodes(document.nodes)
-    return "\n".join([*answer, *([""] if answer and parts else []), *parts]) + "\n"
+    if answer and parts and not isinstance(document.nodes[0], shown.Command):  # the next step stands with the answer
+        answer.append("")
+    return "\n".join([*answer, *parts]) + "\n"
 
 
 def render_nodes(nodes: Sequence[shown.Node]) -> list[str]:
