@@ -5,7 +5,6 @@
 
 import argparse
 import ast
-import importlib
 import inspect
 import json
 import sys
@@ -24,21 +23,20 @@ sys.path.insert(0, str(ROOT))  # run as a script, Python looks in tools/ alone
 
 from gatekeeper.analysis.follow_ups import FOLLOW_UPS  # noqa: E402
 from gatekeeper.analysis.verdict import run_verdict  # noqa: E402
-from gatekeeper.backends.dialect import Dialect  # noqa: E402
 from gatekeeper.cli.common_options import GLOBAL_OPTIONS, GlobalOption  # noqa: E402
 from gatekeeper.cli.main import gatekeeper  # noqa: E402
 from gatekeeper.core import judgement, records  # noqa: E402
-from gatekeeper.core.backend_registry import SERVERS, backend_names  # noqa: E402
+from gatekeeper.core.backend_registry import backend_names  # noqa: E402
 from gatekeeper.core.document import document_of  # noqa: E402
 from gatekeeper.core.exit_codes import ExitCode  # noqa: E402
+from gatekeeper.core.judgement import FindingKind  # noqa: E402
 from gatekeeper.core.manifest import Manifest  # noqa: E402
 from gatekeeper.core.metrics import ALL  # noqa: E402
-from gatekeeper.core.metrics.metric import Sight  # noqa: E402
 from gatekeeper.core.policy import Policy  # noqa: E402
+from gatekeeper.core.reasons import Reason  # noqa: E402
 from gatekeeper.core.records.arrivals import Arrivals  # noqa: E402
 from gatekeeper.core.system import environment_variables  # noqa: E402
 from gatekeeper.host.sources import UNITS  # noqa: E402
-from gatekeeper.report.data import glossary  # noqa: E402
 from gatekeeper.report.data.run_rows import AnswerRow, SampleRow  # noqa: E402
 
 FOLDER = ROOT / "docs" / "reference"
@@ -157,7 +155,7 @@ def _default(schema: dict[str, Any]) -> str:
 def _type(schema: dict[str, Any]) -> str:
     choices = [choice for choice in schema.get("anyOf", schema.get("oneOf")) or () if choice.get("type") != "null"]
     if schema.get("enum") and set(backend_names()) <= {*schema["enum"]}:
-        return "[a backend](backends.md)"
+        return "[a backend](../servers.md)"
     if choices:
         if [choice.get("type") for choice in choices] == ["number", "string"]:
             return "quantity"
@@ -200,66 +198,27 @@ def metrics() -> str:
     return "\n".join(parts)
 
 
-def sight(needs: Sight) -> str:
-    """Return the names of what is measured of a backend, in words."""
-    return ", ".join(str(flag.name).lower().replace("_", " ") for flag in Sight if flag in needs)
-
-
-PROGRAMS = {
-    "mlx": "mlx-lm in a worker process of ours; part of gatekeeper on a Mac, the extra `mlx` on Linux",
-    "redrafter": "Apple's Python package in a worker process of ours",
-    "scripted": "simulated: the script that `subject.script` names, on a virtual clock",
-    "worker": "any program that speaks the [worker protocol](worker-protocol.md): `subject.command`",
-    "zlab-dflash": "z-lab's Python package `dflash` in a worker process of ours",
-}
-"""The backends that are programs of ours or of the user, not servers."""
-ELSEWHERE = "in an environment of its own; name it in subject.program"
-"""How to install most servers, which their page says once."""
-
-
-def backends() -> str:
-    """Return the page of every backend: how plain decoding is reached, and what can be measured of it."""
-    rows = []
-    for name in backend_names():
-        if name not in SERVERS:
-            rows.append((f"`{name}`", "", PROGRAMS[name]))
-            continue
-        dialect: Dialect = importlib.import_module(SERVERS[name]).DIALECT
-        needs = sight(dialect.sight).replace("arrivals, token count, text", "").strip(", ")
-        shown = "; ".join(filter(None, ("per request" if dialect.switches else "", needs)))
-        rows.append((f"`{name}`", shown, dialect.install.replace(ELSEWHERE, "").replace("()", "").strip()))
-    return (
-        "# Backends\n\nEvery name that `subject.backend` may have, and how to install it; what was tried: "
-        "[Servers](../servers.md). Plain decoding has its own server, unless it is *per request*. In brackets stands "
-        "what is expected besides arrivals, token counts and text; what two short answers show before the run counts. "
-        "What `pip` installs goes into an environment of its own: name it in `subject.program`.\n\n" + listing(rows)
-    )
-
-
 def exit_codes() -> str:
-    """Return the page of exit codes."""
+    """Return the page of exit codes, and of the words that say why."""
     codes = [(code.value, code.words, code.means, code.remedy) for code in ExitCode]
     return (
-        "# Exit codes\n\nA command whose codes mean more says so in its help. Why there is no proof: [reason "
-        "words](words.md#reasons).\n\n" + table(("code", "in short", "means", "what to do"), codes)
+        "# Exit codes and words\n\nA command whose codes mean more says so in its help; `gatekeeper explain WORD` says "
+        "what each word means, and what to do.\n\n"
+        + table(("code", "in short", "means", "what to do"), codes)
+        + f"\n## Findings\n\nOf a verdict: {quote(FindingKind)}.\n\n## Reasons\n\nOf `gatekeeper admit --json`, and of "
+        f"a remote run without a verdict: {quote(Reason)}.\n"
     )
 
 
 def environment() -> str:
     """Return the page of every environment variable that is read."""
     docs = {name: text for name, text in attribute_docs(environment_variables).items() if name != "FAMILIES"}
-    same_as = {name: text.removeprefix("See ").rstrip(".") for name, text in docs.items() if text.startswith("See ")}
-    rows = [
-        (name, quote((name, *(further for further in same_as if same_as[further] == name))), text)
-        for name, text in docs.items()
-        if name not in same_as
-    ]
-    ours = [(names, "", text) for name, names, text in rows if name.startswith("GATEKEEPER_")]
-    others = [(names, "", text) for name, names, text in rows if not name.startswith("GATEKEEPER_")]
+    ours = [(f"`{name}`", "", text) for name, text in docs.items() if name.startswith("GATEKEEPER_")]
+    others = quote(name for name in docs if not name.startswith("GATEKEEPER_"))
+    families = ((names, "", text) for names, text in environment_variables.FAMILIES.items())
     return (
         "# Environment variables\n\nEvery environment variable that gatekeeper reads.\n\n"
-        f"## Of gatekeeper\n\n{listing(ours)}\n## Of other programs\n\n{listing(others)}\n"
-        f"## Families\n\n{listing((names, '', text) for names, text in environment_variables.FAMILIES.items())}"
+        f"{listing(ours)}\nAs their owners define them: {others}.\n\n{listing(families)}"
     )
 
 
@@ -338,8 +297,8 @@ A JSON object a line; the last line is `{"end": true, "records": N}`. Unknown is
 type: it may be null. Times in `_ns` are of one monotonic clock of the machine: subtract them.
 `gatekeeper report RUN --format csv` and [`gatekeeper.load`](../python.md) give [rows](#a-row-an-answer).
 
-A line is [a request and its answer](#a-request-and-its-answer), but of the follow-ups in brackets, whose fields are in
-`gatekeeper/core/records/readings.py`.
+A line is [a request and its answer](#a-request-and-its-answer), but of the follow-ups in brackets. The fields of those,
+and of rounds and claims, are in `gatekeeper/core/records/`.
 """
 COLUMNS = """Columns, left out where no piece has one: `at_ns` of the first piece, `gaps_ns` from each to the next,
 `tokens` of each (one number where all have as many), `drafted` (a letter a piece: `t` drafted and accepted, `f` the
@@ -349,8 +308,6 @@ target's own, `?` unknown), `token_ids`, `characters`.
 RECORDS = (
     ("A request and its answer", records.Generation, ""),
     ("An answer", records.Answer, ""),
-    ("Rounds", records.Rounds, ""),
-    ("Claims", records.Claims, ""),
     ("A row an answer", AnswerRow, "`gatekeeper report RUN --format csv`, and `answers` in Python."),
     ("A row a host sample", SampleRow, "`gatekeeper report RUN --of host --format csv`, and `samples` in Python."),
 )
@@ -433,25 +390,14 @@ def _json_type(annotation: str) -> str:
     return annotation.replace(", ...]", "]").replace("[str, Any]", "").replace(" | null", "?").replace(" | ", " or ")
 
 
-def words() -> str:
-    """Return the page of every finding and every reason, with its meaning."""
-    parts = ["# Words\n\nWhat a verdict or a refusal says. `gatekeeper explain` lists every word, and what to do.\n"]
-    for kind in ("finding", "reason"):
-        entries = [entry for entry in glossary.entries() if entry.kind == kind]
-        parts.append(f"## {kind.capitalize()}s\n\n{listing((f'`{entry.word}`', '', entry.means) for entry in entries)}")
-    return "\n".join(parts)
-
-
 PAGES = {
     "commands.md": commands,
     "slo-keys.md": slo_keys,
     "metrics.md": metrics,
-    "backends.md": backends,
     "exit-codes.md": exit_codes,
     "environment-variables.md": environment,
     "files.md": files,
     "records.md": record_files,
-    "words.md": words,
 }
 
 

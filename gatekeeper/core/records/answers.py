@@ -112,7 +112,7 @@ class Answer:
     rounds: Rounds | None = None
     """Counted by us; None: only the server could, or nothing was drafted."""
     claims: Claims = _NO_CLAIMS
-    """What the server reports about itself: see *Claims*."""
+    """What the server reports about itself."""
     memory_active: int | None = None
     """What the allocator held at the end of the answer."""
     memory_peak: int | None = None

@@ -1,6 +1,6 @@
 """What each word of a verdict means, how it is computed and what to do: metrics, outcomes, exit codes, findings.
 
-`gatekeeper explain` prints it, reports take remedies from it, and `tools/write_reference.py` writes it to the docs.
+`gatekeeper explain` prints it, and reports take remedies from it.
 """
 
 import re
