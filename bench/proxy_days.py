@@ -1,11 +1,18 @@
-"""Days of live traffic on simulated servers, for `bench.proxy.coverage`: events on a virtual clock, no sockets.
+"""How often the holdout's interval holds the truth all day, and how soon a loss is proven.
 
-What is simulated is around the proxy: clients, conversations, servers that share their speed between the answers in
-flight and keep the prompts that they have read. Routes, draws, loads and evidence are the proxy's own.
+    python -m bench.proxy_days 100 11       # days of each of the eleven worlds, and a seed
+    python -m bench.proxy_days losses 10    # after how many requests a loss is proven
+
+Days of live traffic on simulated servers: events on a virtual clock, no sockets. What is simulated is around the proxy:
+clients, conversations, servers that share their speed between the answers in flight and keep the prompts that they have
+read. Routes, draws, loads and evidence are the proxy's own. The interval is looked at after each plain answer, and
+counts only where it held the truth at every look; until it has enough to say, it says *unproven*. A loss is looked for
+after every plain answer, by a policy with its defaults that lives for 30 days.
 """
 
 import heapq
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -13,6 +20,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from gatekeeper.core.clock import Instant
+from gatekeeper.core.judgement import Estimate, Missing
 from gatekeeper.core.policy import Policy
 from gatekeeper.live import live_records
 from gatekeeper.live.answer_meter import AnswerMeter
@@ -309,3 +317,77 @@ WORLDS = (
     STICKY,
     STICKY_LONG,
 )
+
+
+def held(world: World, seed: int) -> tuple[bool, bool, Estimate | Missing]:
+    """Return whether speed and time to first token held the truth all day, and the speed at its end."""
+    misses = {"speed": False, "ttft": False}
+
+    def look(day: Day) -> bool:
+        if day.arm == "holdout" or day.answered % 100 == 0:
+            benefit = day.benefit()
+            for name, truth in (("speed", world.ratio), ("ttft", 1.0)):
+                estimate = getattr(benefit, name)
+                misses[name] |= isinstance(estimate, Estimate) and not estimate.lo <= truth <= estimate.hi
+        return False
+
+    day = Day(world, np.random.default_rng(seed), look=look).run()
+    return not misses["speed"], not misses["ttft"], day.benefit().speed
+
+
+def print_worlds(days: int, seed: int = 1) -> float:
+    """Print a row for each world; return the least share of days that held."""
+    print("| world | speed held | first token held | days with an interval | bias | half-width |")
+    print("|---|---|---|---|---|---|")
+    least = 1.0
+    for world in WORLDS:
+        speeds, ttfts, ends = zip(*(held(world, seed * 10_000 + day) for day in range(days)), strict=True)
+        shares = sum(speeds) / days, sum(ttfts) / days
+        estimates = [end for end in ends if isinstance(end, Estimate)]
+        cells = [*(f"{share:.1%}" for share in shares), f"{len(estimates) / days:.0%}"]
+        if estimates:
+            cells.append(f"{np.mean([math.log(estimate.center / world.ratio) for estimate in estimates]):+.1%}")
+            cells.append(f"{np.mean([math.log(estimate.hi / estimate.lo) / 2 for estimate in estimates]):.1%}")
+        else:
+            cells += ["unproven", "unproven"]
+        print(f"| {world.name} |", " | ".join(cells), "|", flush=True)
+        least = min(least, *shares)
+    return least
+
+
+def requests_until_off(world: World, days: float, seed: int) -> int | None:
+    """Return after how many requests the live guard turns the route off; None where it does not."""
+
+    def look(day: Day) -> bool:
+        return day.arm == "holdout" and bool(day.routes.evidence.judge("easy", day.policy, day.instant()))
+
+    day = Day(world, np.random.default_rng(seed), seconds=days * DAY_S, look=look).run()
+    return day.answered if day.is_ended else None
+
+
+def print_losses(runs: int = 10) -> None:
+    """Print after how many requests a loss is proven in three days: how often, the median, and nine of ten."""
+    print("| world | decode speed over plain | holdout | proven | requests: median, nine of ten |")
+    print("|---|---|---|---|---|")
+    for world in (BASE, OWN_SERVER, STICKY, STICKY_LONG):
+        for ratio in (0.5, 0.7, 0.9):
+            for holdout in (0.02, 0.05):
+                losing = replace(world, ratio=ratio, holdout=holdout)
+                counts = [requests_until_off(losing, 3, 100 + run) for run in range(runs)]
+                ordered = sorted(math.inf if count is None else count for count in counts)
+                at = [ordered[(runs - 1) // 2], ordered[math.ceil(0.9 * runs) - 1]]
+                shown = ", ".join(f"{count:,}" if math.isfinite(count) else "not in three days" for count in at)
+                proven = sum(count is not None for count in counts)
+                print(f"| {world.name} | {ratio} | {holdout:.0%} | {proven} of {runs} | {shown} |", flush=True)
+
+
+def main(what: str = "100", *numbers: str) -> None:
+    """Run one of the commands above."""
+    if what == "losses":
+        print_losses(*map(int, numbers))
+    else:
+        print_worlds(int(what), *map(int, numbers))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

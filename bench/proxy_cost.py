@@ -1,22 +1,26 @@
-"""What the proxy costs, beside other proxies: `python -m bench.proxy.figures [latency|load|memory|stacks]`.
+"""What the proxy costs, beside other proxies.
 
-One server sends tokens whose send times they carry (`known_times.py`). Every arm takes its turn in each round, direct
-connections included, so that other work on the machine disturbs all arms alike. Added times are the differences of an
-arm's quantile and the direct one's in the same round, the median over the rounds.
+    python -m bench.proxy_cost latency [--unpinned] [gatekeeper nginx litellm]
+    python -m bench.proxy_cost memory 1000000
+
+One server sends tokens whose send times they carry. Every arm takes its turn in each round, direct connections
+included, so that other work on the machine disturbs all arms alike. Added times are the differences of an arm's
+quantile and the direct one's in the same round, the median over the rounds.
 
 Where the system can pin processes (Linux), a proxy has one processor to itself, and the clients and the server share
 another: else the scheduler may let a client wait for the very proxy that woke it, though a processor is idle.
 `--unpinned` leaves it to the system. Capacity is tokens per second of the proxy's own processor time, which other work
 does not take: as fast as they come, at 50,000 a second, and at 6,400.
 
-nginx and haproxy are Debian's packages. LiteLLM is its proxy, in a virtual environment of its own whose program the
-variable LITELLM names: `python -m venv V && V/bin/pip install 'litellm[proxy]' && export LITELLM=V/bin/litellm`.
+nginx is Debian's package. LiteLLM is its proxy, in a virtual environment of its own whose program the variable LITELLM
+names: `python -m venv V && V/bin/pip install 'litellm[proxy]' && export LITELLM=V/bin/litellm`.
 """
 
 import asyncio
 import gc
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -25,15 +29,17 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from importlib.util import find_spec
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import cast
 
 import numpy as np
 import psutil
 import uvloop
 
-from bench.proxy.known_times import requests
+from gatekeeper.backends.listening_process import free_port
 from gatekeeper.core.hidden_keys import Address
 from gatekeeper.live.live_records import LiveRecords
 from gatekeeper.live.proxy_server import ProxyServer
@@ -57,29 +63,161 @@ uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
 server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://127.0.0.1:{upstream}; proxy_http_version 1.1;
 proxy_buffering off; }} }} }}
 """
-HAPROXY = """global
-  nbthread 1
-defaults
-  mode http
-  option http-no-delay
-  timeout connect 5s
-  timeout client 600s
-  timeout server 600s
-frontend f
-  bind 127.0.0.1:{port}
-  default_backend b
-backend b
-  server s 127.0.0.1:{upstream}
-"""
 
+EVENT = b'data: {"id":"x","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"%d"}}]}\n\n'
+SENT = re.compile(rb'"content":"(\d{10,})"')
+DONE = b"data: [DONE]\n\n"
+LENGTH = re.compile(rb"(?i)content-length: *(\d+)")
+HEAD = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache\r\n"
+    b"X-Accel-Buffering: no\r\nTransfer-Encoding: chunked\r\n\r\n"
+)
+BURST = 64
+"""Tokens written before other streams get their turn, where no interval is kept."""
 
 Arms = dict[str, tuple[int, psutil.Process | None]]
 
 
-def free_port() -> int:
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        return int(made.getsockname()[1])
+class TimedServer(asyncio.Protocol):
+    """Answers each POST with `max_tokens` events, one each as many seconds as its message says; 0: as fast as taken."""
+
+    def __init__(self) -> None:
+        self._given, self._open = b"", asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._open.set()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the connection."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End with the connection."""
+        del exc
+        if self._task is not None:
+            self._task.cancel()
+
+    def pause_writing(self) -> None:
+        """Wait: the other end does not read."""
+        self._open.clear()
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        self._open.set()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what has arrived."""
+        self._given += data
+        head, end, rest = self._given.partition(b"\r\n\r\n")
+        if not end:
+            return
+        length = LENGTH.search(head)
+        wanted = int(length[1]) if length else 0
+        if head.startswith(b"GET"):
+            self._given = rest
+            body = b'{"data":[{"id":"m"}]}'
+            self._transport.write(
+                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+            )
+        elif len(rest) >= wanted:
+            asked, self._given = json.loads(rest[:wanted]), rest[wanted:]
+            self._task = asyncio.ensure_future(
+                self._answer(asked["max_tokens"], float(asked["messages"][0]["content"]))
+            )
+
+    async def _answer(self, tokens: int, interval: float) -> None:
+        write, begun = self._transport.write, time.monotonic()
+        for number in range(tokens):
+            if interval:
+                await asyncio.sleep(max(0.0, begun + number * interval - time.monotonic()))
+            elif number and number % BURST == 0:
+                await asyncio.sleep(0)
+            await self._open.wait()
+            event = EVENT % time.monotonic_ns()
+            write((HEAD if number == 0 else b"") + b"%x\r\n%s\r\n" % (len(event), event))
+        write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(DONE), DONE))
+
+
+@dataclass
+class Received:
+    """What one stream's client measured, in seconds."""
+
+    ttft: list[float] = field(default_factory=list)
+    jitter: list[float] = field(default_factory=list)
+    tokens: int = 0
+
+
+class TimedClient(asyncio.Protocol):
+    """Sends one request and compares when each token came with when it was sent."""
+
+    def __init__(self, path: bytes, body: bytes, received: Received, done: "asyncio.Future[None]") -> None:
+        self._request = b"POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n" % path
+        self._request += b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+        self._received, self._done, self._tail = received, done, b""
+        self._last: tuple[int, int] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the connection."""
+        self._transport = cast("asyncio.Transport", transport)
+        self.again()
+
+    def again(self) -> None:
+        """Send the request."""
+        self._last, self._tail, self._begun = None, b"", time.monotonic_ns()
+        self._transport.write(self._request)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End with the connection."""
+        if not self._done.done():
+            self._done.set_exception(exc or ConnectionError("closed early"))
+
+    def data_received(self, data: bytes) -> None:
+        """Take what has arrived."""
+        now, text = time.monotonic_ns(), self._tail + data
+        end = 0
+        for found in SENT.finditer(text):
+            sent, end = int(found[1]), found.end()
+            if self._last is None:
+                self._received.ttft.append((now - self._begun) / 1e9)
+            else:
+                self._received.jitter.append(abs((now - self._last[0]) - (sent - self._last[1])) / 1e9)
+            self._last = now, sent
+            self._received.tokens += 1
+        self._tail = text[max(end, len(text) - 200) :]
+        if b"0\r\n\r\n" in self._tail and b"[DONE]" in self._tail and not self._done.done():
+            self._done.set_result(None)
+
+
+async def requests(port: int, path: str, *, streams: int, each: int, tokens: int, interval: float) -> Received:
+    """Send *each* requests on each of *streams* connections; return what all of them measured."""
+    body = json.dumps(
+        {
+            "model": "m",
+            "stream": True,
+            "max_tokens": tokens,
+            "messages": [{"role": "user", "content": str(interval)}],  # any proxy passes it on
+        }
+    ).encode()
+    received, loop = Received(), asyncio.get_running_loop()
+
+    async def one(number: int) -> None:
+        await asyncio.sleep(number * (tokens * interval or 0.001) / streams)  # streams begin one after another
+        for _ in range(each):
+            done = loop.create_future()
+            transport, _ = await loop.create_connection(
+                partial(TimedClient, path.encode(), body, received, done), "127.0.0.1", port
+            )
+            try:
+                await done
+            finally:
+                transport.close()
+
+    await asyncio.gather(*(one(number) for number in range(streams)))
+    return received
+
+
+async def _serve_tokens(port: int) -> None:
+    server = await asyncio.get_running_loop().create_server(TimedServer, "127.0.0.1", port)
+    await server.serve_forever()
 
 
 async def _serve_proxy(port: int, upstream: int, folder: Path) -> None:
@@ -97,13 +235,13 @@ async def _serve_proxy(port: int, upstream: int, folder: Path) -> None:
 def command_of(name: str, port: int, upstream: int, folder: Path) -> list[str] | None:
     """Return how an arm is started; None where its program is missing."""
     if name == "gatekeeper":
-        return [sys.executable, "-m", "bench.proxy.figures", "serve", str(port), str(upstream), str(folder)]
-    if name in {"nginx", "haproxy"}:
+        return [sys.executable, "-m", "bench.proxy_cost", "proxy", str(port), str(upstream), str(folder)]
+    if name == "nginx":
         if (program := shutil.which(name) or shutil.which(f"/usr/sbin/{name}")) is None:
             return None
-        config = folder / f"{name}.conf"
-        config.write_text((NGINX if name == "nginx" else HAPROXY).format(folder=folder, port=port, upstream=upstream))
-        return [program, "-c" if name == "nginx" else "-f", str(config)]
+        config = folder / "nginx.conf"
+        config.write_text(NGINX.format(folder=folder, port=port, upstream=upstream))
+        return [program, "-c", str(config)]
     if name == "litellm":
         if (program := shutil.which(os.environ.get("LITELLM", "litellm"))) is None:
             return None
@@ -113,15 +251,7 @@ def command_of(name: str, port: int, upstream: int, folder: Path) -> list[str] |
         without_keys = {"dangerously_permit_weak_or_unset_master_key": True}  # it listens on 127.0.0.1 alone
         config.write_text(json.dumps({"model_list": listed, "general_settings": without_keys}))
         return [program, "--config", str(config), "--port", str(port), "--host", "127.0.0.1"]
-    return _stack(name, port, upstream)
-
-
-def _stack(name: str, port: int, upstream: int) -> list[str] | None:
-    library = name.removesuffix("-uvloop")
-    needs = ("starlette", "uvicorn", library) if library.startswith("httpx") else ()
-    if any(find_spec(one) is None for one in needs):
-        return None
-    return [sys.executable, "-m", "bench.proxy.stacks", name, str(port), f"http://127.0.0.1:{upstream}"]
+    raise ValueError(f"no proxy is called {name}")
 
 
 def _processors() -> list[int]:
@@ -158,7 +288,7 @@ def arms(names: list[str], *, pinned: bool = True) -> Iterator[Arms]:
                         raise
                     time.sleep(0.1)
 
-        start([sys.executable, "-m", "bench.proxy.known_times", str(upstream)], upstream)
+        start([sys.executable, "-m", "bench.proxy_cost", "tokens", str(upstream)], upstream)
         found: Arms = {"direct": (upstream, None)}
         for name in names:
             port = free_port()
@@ -170,7 +300,7 @@ def arms(names: list[str], *, pinned: bool = True) -> Iterator[Arms]:
 
 
 def latency(names: list[str], rounds: int = ROUNDS, *, pinned: bool = True) -> None:
-    """Print what each arm adds at 32 streams of 50 tokens a second, and its capacity, as the table of docs/proxy.md."""
+    """Print what each arm adds at 32 streams of 50 tokens a second, and its capacity, as a table."""
     with arms(names, pinned=pinned) as found:
         seen: dict[str, list[tuple[float, ...]]] = {name: [] for name in found}
         for _ in range(rounds):
@@ -231,12 +361,6 @@ def _print_capacity(per_second: dict[str, dict[str, float]]) -> None:
         print(f"target, 50,000 tokens/s on one core at that rate: {'met' if own >= RATE_TARGET else 'MISSED'}")
 
 
-def load(names: list[str]) -> None:
-    """Print the capacity of each arm alone."""
-    with arms(names) as found:
-        _print_capacity(_capacity(found))
-
-
 def memory(count: int) -> None:
     """Print the proxy's resident memory over *count* requests."""
     with arms(["gatekeeper"]) as found:
@@ -249,23 +373,17 @@ def memory(count: int) -> None:
 
 
 def main(words: list[str]) -> None:
-    """Run what is named, or everything but the stacks."""
-    if words[:1] == ["serve"]:
-        uvloop.run(_serve_proxy(int(words[1]), int(words[2]), Path(words[3])))
-        return
-    others = ["gatekeeper", "nginx", "haproxy", "litellm"]
-    what = words[0] if words else "all"
-    if what == "stacks":
-        candidates = ["aiohttp", "aiohttp-uvloop", "httptools-uvloop", "httpx-uvloop", "httpx2-uvloop"]
-        latency(candidates, 3)
-        load(candidates)
-    if what in {"latency", "all"}:
-        pinned = "--unpinned" not in words
-        latency([one for one in words[1:] if one != "--unpinned"] or others, pinned=pinned)
-    if what == "load":
-        load(words[1:] or others)
-    if what in {"memory", "all"}:
-        memory(int(words[1]) if words[1:] else 100_000)
+    """Run what is named: as a process of the bench, or one of the commands above."""
+    match words:
+        case ["proxy", port, upstream, folder]:
+            uvloop.run(_serve_proxy(int(port), int(upstream), Path(folder)))
+        case ["tokens", port]:
+            uvloop.run(_serve_tokens(int(port)))
+        case ["memory", *counts]:
+            memory(int(counts[0]) if counts else 100_000)
+        case _:
+            names = [word for word in words[1:] if word != "--unpinned"]
+            latency(names or ["gatekeeper", "nginx", "litellm"], pinned="--unpinned" not in words)
 
 
 if __name__ == "__main__":
