@@ -8,96 +8,25 @@ kinds of backend show.
 """
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import repeat
 from multiprocessing import get_context
 
-from bench.exactness.cells import ENGINE, MIDDLE, RATES, SCALES, SHARES, Cell, Ends, Plan, Results, flip_rates, measure
-from bench.exactness.defects import Kind
+from bench.exactness.cells import (
+    QUICK,
+    RATES,
+    SHARES,
+    Plan,
+    Results,
+    defect_table,
+    figures,
+    flip_rates,
+    measure,
+    sound_table,
+)
 from bench.exactness.evidence import LittlePair
 from bench.exactness.judged import Shown
-from gatekeeper.analysis.stats import intervals
-
-CONFIDENCE = 0.95
-QUICK = ("0", MIDDLE)
-"""Shares of flips of a quick look."""
-TITLES = {
-    "unverified": "a drafted token kept unverified",
-    "shifted": "positions shifted after a rollback",
-    "stale": "a stale cache row after a rejection",
-    "dropped": "the last token of a round dropped",
-    "ties": "the draft's token at a tie",
-    "grammar": "a grammar ignored while verifying",
-    "repetition": "repetition, by the kernel",
-}
-OF = {"ties": "", "grammar": "of tokens", "repetition": "of answers"}
-
-
-def share(count: int, runs: int) -> str:
-    """Return a count of runs with the Clopper-Pearson bounds of its share."""
-    lo, hi = intervals.proportion_bounds(count, runs, CONFIDENCE)
-    return f"{count} of {runs} ({lo:.0%} to {hi:.0%})"
-
-
-def _table(header: Sequence[str], rows: Iterator[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows))
-
-
-def sound_table(results: Results, rates: Mapping[str, tuple[float, float]]) -> str:
-    """Write how often sound drafts are promoted, by the share of tokens that numerics change."""
-    header = results.shown
-
-    def rows() -> Iterator[Sequence[str]]:
-        for flips in filter(lambda flips: Cell(flips) in results.ends, SHARES):
-            ends = results.ends[Cell(flips)]
-            measured = f"{rates[flips][0]:.2%} (prose {rates[flips][1]:.1%})" if flips in rates else "inside a layer"
-            yield measured, *(f"{ends[shown].promoted} of {ends[shown].runs}" for shown in header)
-            with_quality = (f"{ends[shown].promoted_with_quality} of {ends[shown].runs}" for shown in header)
-            yield "… with quality within 0.5 %", *with_quality
-
-    return _table(("flips a token", *header), rows())
-
-
-def defect_table(results: Results) -> str:
-    """Write how often each defect fails, by its rate."""
-
-    def rows() -> Iterator[Sequence[str]]:
-        for cell, ends in results.ends.items():
-            if cell.kind:
-                rate = "" if cell.kind == "ties" else f"{cell.rate:.1%} {OF.get(cell.kind, 'of rounds')}"
-                found = (f"{ends[shown].failed} of {ends[shown].runs}" for shown in results.shown)
-                yield TITLES[cell.kind], rate, cell.flips, *found
-
-    return _table(("defect", "rate", "flips a token", *results.shown), rows())
-
-
-def pooled(results: Results, shown: Shown, *, rate: float, kinds: Sequence[str]) -> Ends:
-    """Return the sum over the shares of flips of some defects at one rate."""
-    total = Ends()
-    for cell, by_shown in results.ends.items():
-        if cell.kind in kinds and cell.rate == rate:
-            total.runs += by_shown[shown].runs
-            total.failed += by_shown[shown].failed
-    return total
-
-
-def figures(results: Results) -> Iterator[str]:
-    """Write the figures that have a goal."""
-    for shown in results.shown:
-        sound = [results.ends[Cell(flips)][shown] for flips in SCALES if Cell(flips) in results.ends]
-        promoted, runs = sum(ends.promoted for ends in sound), sum(ends.runs for ends in sound)
-        yield f"sound drafts promoted, {shown}, flips of 0 to 5 %: {share(promoted, runs)}"
-    for shown, rate in ((Shown.ROUNDS, 0.01), (Shown.LEADS, 0.02), (Shown.PASSES, 0.02)):
-        for kind in ENGINE if shown in results.shown else ():
-            ends = pooled(results, shown, rate=rate, kinds=[kind])
-            if ends.runs:
-                found = share(ends.failed, ends.runs)
-                yield f"{TITLES[kind]} in {rate:.0%} of rounds, {shown}, any flips: {found} found"
-    for shown in results.shown:
-        ends = results.ends.get(Cell(MIDDLE, "repetition", 0.05), {}).get(shown, Ends())
-        if ends.runs:
-            yield f"repetition in 5 % of answers, {shown}: {share(ends.failed, ends.runs)} found"
+from bench.exactness.planted import Kind
 
 
 def main() -> None:

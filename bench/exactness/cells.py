@@ -1,17 +1,17 @@
 """The cells of the table: which kernel, which defect at which rate, how many runs, and how they end."""
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
 
-from bench.exactness.defects import Defect, Kind
 from bench.exactness.evidence import DRAFT_TOKENS, LittlePair, Run, defective_run, rows_of, sound_run
 from bench.exactness.judged import Shown, bench_slo, judge
 from bench.exactness.many_answers import Kernel
-from bench.exactness.noise import Noise
+from bench.exactness.planted import Defect, Kind, Noise
+from gatekeeper.analysis.stats import intervals
 
 SCALES: Mapping[str, float] = {"0": 0.0, "0.25 %": 0.007, "1 %": 0.03, "2 %": 0.07, "5 %": 0.27}
 """Of the noise in the logits, by the share of tokens that it changes, about."""
@@ -33,6 +33,19 @@ RATES: Mapping[Kind, tuple[float, ...]] = {
 ENGINE = (Kind.UNVERIFIED, Kind.SHIFTED, Kind.STALE, Kind.DROPPED)
 ELSEWHERE: Mapping[Kind, tuple[float, ...]] = dict.fromkeys(ENGINE, (0.01, 0.02))
 """The defects that are planted at the other shares."""
+CONFIDENCE = 0.95
+QUICK = ("0", MIDDLE)
+"""Shares of flips of a quick look."""
+TITLES = {
+    "unverified": "a drafted token kept unverified",
+    "shifted": "positions shifted after a rollback",
+    "stale": "a stale cache row after a rejection",
+    "dropped": "the last token of a round dropped",
+    "ties": "the draft's token at a tie",
+    "grammar": "a grammar ignored while verifying",
+    "repetition": "repetition, by the kernel",
+}
+OF = {"ties": "", "grammar": "of tokens", "repetition": "of answers"}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -164,3 +177,69 @@ def measure(flips: str, plan: Plan) -> Results:
                     results.add(Cell(flips, kind, rate), broken, plan.shown)
         print(f"{flips} flips: {number + 1} of {runs} runs", file=sys.stderr, flush=True)
     return results
+
+
+def share(count: int, runs: int) -> str:
+    """Return a count of runs with the Clopper-Pearson bounds of its share."""
+    lo, hi = intervals.proportion_bounds(count, runs, CONFIDENCE)
+    return f"{count} of {runs} ({lo:.0%} to {hi:.0%})"
+
+
+def _table(header: Sequence[str], rows: Iterator[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows))
+
+
+def sound_table(results: Results, rates: Mapping[str, tuple[float, float]]) -> str:
+    """Write how often sound drafts are promoted, by the share of tokens that numerics change."""
+    header = results.shown
+
+    def rows() -> Iterator[Sequence[str]]:
+        for flips in filter(lambda flips: Cell(flips) in results.ends, SHARES):
+            ends = results.ends[Cell(flips)]
+            measured = f"{rates[flips][0]:.2%} (prose {rates[flips][1]:.1%})" if flips in rates else "inside a layer"
+            yield measured, *(f"{ends[shown].promoted} of {ends[shown].runs}" for shown in header)
+            with_quality = (f"{ends[shown].promoted_with_quality} of {ends[shown].runs}" for shown in header)
+            yield "… with quality within 0.5 %", *with_quality
+
+    return _table(("flips a token", *header), rows())
+
+
+def defect_table(results: Results) -> str:
+    """Write how often each defect fails, by its rate."""
+
+    def rows() -> Iterator[Sequence[str]]:
+        for cell, ends in results.ends.items():
+            if cell.kind:
+                rate = "" if cell.kind == "ties" else f"{cell.rate:.1%} {OF.get(cell.kind, 'of rounds')}"
+                found = (f"{ends[shown].failed} of {ends[shown].runs}" for shown in results.shown)
+                yield TITLES[cell.kind], rate, cell.flips, *found
+
+    return _table(("defect", "rate", "flips a token", *results.shown), rows())
+
+
+def pooled(results: Results, shown: Shown, *, rate: float, kinds: Sequence[str]) -> Ends:
+    """Return the sum over the shares of flips of some defects at one rate."""
+    total = Ends()
+    for cell, by_shown in results.ends.items():
+        if cell.kind in kinds and cell.rate == rate:
+            total.runs += by_shown[shown].runs
+            total.failed += by_shown[shown].failed
+    return total
+
+
+def figures(results: Results) -> Iterator[str]:
+    """Write the figures that have a goal."""
+    for shown in results.shown:
+        sound = [results.ends[Cell(flips)][shown] for flips in SCALES if Cell(flips) in results.ends]
+        promoted, runs = sum(ends.promoted for ends in sound), sum(ends.runs for ends in sound)
+        yield f"sound drafts promoted, {shown}, flips of 0 to 5 %: {share(promoted, runs)}"
+    for shown, rate in ((Shown.ROUNDS, 0.01), (Shown.LEADS, 0.02), (Shown.PASSES, 0.02)):
+        for kind in ENGINE if shown in results.shown else ():
+            ends = pooled(results, shown, rate=rate, kinds=[kind])
+            if ends.runs:
+                found = share(ends.failed, ends.runs)
+                yield f"{TITLES[kind]} in {rate:.0%} of rounds, {shown}, any flips: {found} found"
+    for shown in results.shown:
+        ends = results.ends.get(Cell(MIDDLE, "repetition", 0.05), {}).get(shown, Ends())
+        if ends.runs:
+            yield f"repetition in 5 % of answers, {shown}: {share(ends.failed, ends.runs)} found"

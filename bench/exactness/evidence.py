@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from bench.exactness.batched_pair import Floats, LittleModel
-from bench.exactness.defects import Kind, hash_of
 from bench.exactness.many_answers import (
     LIKELIEST,
+    Floats,
     Kernel,
+    LittleModel,
     Place,
     Prompts,
     Written,
@@ -22,7 +22,7 @@ from bench.exactness.many_answers import (
     readings,
     speculating_answers,
 )
-from bench.exactness.noise import Numbers, struck
+from bench.exactness.planted import Kind, Numbers, hash_of, struck
 from gatekeeper.analysis.metrics.words.replayed_rounds import ImpossibleRoundsError, round_passes
 from gatekeeper.analysis.metrics.words.scored_answers import Continuation
 from gatekeeper.backends.workers.rounds import count_rounds

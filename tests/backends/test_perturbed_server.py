@@ -26,14 +26,14 @@ def leads_of_partings(folder: Path, *options: str) -> list[float]:
     script = folder / "server.py"
     script.write_text(
         f"import runpy, sys\nsys.path.insert(0, {str(ROOT)!r})\n"
-        'runpy.run_module("bench.exactness.perturbed_server", run_name="__main__", alter_sys=True)\n'
+        'runpy.run_module("bench.exactness.perturbed", run_name="__main__", alter_sys=True)\n'
     )
     subject = Subject.model_validate(
         {
             "backend": "mlx-server",
             "target": "little-target",
             "drafts": ["little-draft"],
-            "program": [sys.executable, str(script), "-slogits=0.07", *options],
+            "program": [sys.executable, str(script), "server", "-slogits=0.07", *options],
         }
     )
     backend = open_backend(subject, models=MODELS, base=folder, logs=folder / "logs")

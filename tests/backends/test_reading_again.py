@@ -20,7 +20,7 @@ pytestmark = pytest.mark.mlx
 RUN_PERTURBED = f"""
 import runpy, sys
 sys.path.insert(0, {str(ROOT)!r})
-runpy.run_module("bench.exactness.perturbed_worker", run_name="__main__", alter_sys=True)
+runpy.run_module("bench.exactness.perturbed", run_name="__main__", alter_sys=True)
 """
 PERTURBED = (sys.executable, "-c", RUN_PERTURBED)
 OTHER_KERNEL = ("-sbits=4", "-slogits=0.25")
@@ -40,7 +40,9 @@ def perturbed(tmp_path: Path) -> Iterator[Callable[..., Worker]]:
     started: list[SharedBackend] = []
 
     def start(*arguments: str) -> Worker:
-        started.append(SharedBackend("worker", tmp_path, command=[*PERTURBED, "{target}", "{draft}", *arguments]))
+        started.append(
+            SharedBackend("worker", tmp_path, command=[*PERTURBED, "worker", "{target}", "{draft}", *arguments])
+        )
         worker = started[-1].system(DRAFTING)
         assert isinstance(worker, Worker)
         return worker

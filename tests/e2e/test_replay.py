@@ -14,7 +14,7 @@ import runpy
 import sys
 
 sys.path.insert(0, {str(ROOT)!r})
-runpy.run_module("bench.exactness.perturbed_worker", run_name="__main__", alter_sys=True)
+runpy.run_module("bench.exactness.perturbed", run_name="__main__", alter_sys=True)
 """
 OTHER_KERNEL = ("-sbits=4", "-slogits=0.25")
 """Weights of four bits, and logits that depend on how many rows are read at once."""
@@ -41,7 +41,7 @@ def certified(project: ProjectFolder, *defect: str, temperature: float = 0.0) ->
                 "backend": "worker",
                 "target": str(LITTLE / "little-target"),
                 "drafts": [str(LITTLE / "little-draft")],
-                "command": [sys.executable, "worker.py", "{target}", "{draft}", *OTHER_KERNEL, *defect],
+                "command": [sys.executable, "worker.py", "worker", "{target}", "{draft}", *OTHER_KERNEL, *defect],
             },
             "sampling": {"temperature": temperature, "max_tokens": 64},
             "workload": [{"name": "prose", "canaries": "prose.jsonl"}],

@@ -5,8 +5,8 @@ import pytest
 pytest.importorskip("mlx_lm")
 
 from bench.exactness.cells import MIDDLE, Cell, Plan, measure
-from bench.exactness.defects import Kind
 from bench.exactness.judged import Shown
+from bench.exactness.planted import Kind
 
 pytestmark = [pytest.mark.mlx, pytest.mark.nightly]
 

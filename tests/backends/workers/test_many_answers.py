@@ -14,12 +14,9 @@ import mlx.core as mx
 from mlx_lm import load
 from mlx_lm.generate import generate_step
 
-from bench.exactness.batched_pair import LittleModel
-from bench.exactness.defective_engine import speculating_with
-from bench.exactness.defects import Defect, Kind, hash_of
-from bench.exactness.many_answers import Kernel, Prompts, plain_answers, speculating_answers
-from bench.exactness.noise import Noise
-from bench.exactness.other_kernel import OtherKernel
+from bench.exactness.many_answers import Kernel, LittleModel, Prompts, plain_answers, speculating_answers
+from bench.exactness.perturbed import OtherKernel, speculating_with
+from bench.exactness.planted import Defect, Kind, Noise, hash_of
 
 pytestmark = pytest.mark.mlx
 
