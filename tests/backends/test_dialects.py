@@ -278,6 +278,18 @@ def test_the_command_lines_of_each_server(name: str) -> None:
     assert "1.2.3" == backend.versions()[name]
 
 
+def test_all_options_of_vllm_are_read(tmp_path: Path) -> None:
+    """`vllm serve --help` names groups of options alone, so its options are read from `--help=all`."""
+    flag = "--per-request-spec-decode-metrics"
+    program = tmp_path / "vllm"
+    program.write_text(f'#!/bin/sh\n[ "$2" = --help=all ] && echo "  {flag}" || echo "Config Groups"\n')
+    program.chmod(0o755)
+    backend = opened("vllm", program=[str(program), "serve"], drafts=["mtp"])
+
+    assert flag in backend.command(setting(draft="mtp"), 1, cache=True)
+    assert flag not in backend.command(PLAIN, 1, cache=True)
+
+
 @pytest.mark.parametrize(
     ("histogram", "accepted"), [([0, 0, 1, 1, 1], (3, 3, 2, 1)), ([1, 0, 1, 1], ()), ([0, 0, 3], ()), ("no", ())]
 )

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+import gatekeeper
 from gatekeeper.backends import open_backend
 from gatekeeper.backends.http import control_requests
 from gatekeeper.backends.listening_process import HOST, PortTakenError, free_port, is_own_port
@@ -139,6 +140,22 @@ def test_no_server_outlives_us(tmp_path: Path, server: str) -> None:
 
     until(lambda: gone(pid))
     until(lambda: gone(guard))
+
+
+def test_a_foreign_server_does_not_see_us(tmp_path: Path) -> None:
+    """Only our own modules get our package on their path; a server of another environment keeps its own."""
+    command = [sys.executable, "-c", "import os; print(os.environ.get('PYTHONPATH'), os.environ['HF_HUB_OFFLINE'])"]
+    printed = []
+    for with_package in (False, True):
+        process = ServerProcess(command, log=tmp_path / "log", with_package=with_package)
+        process.ending(20)
+        process.close()
+        printed.append((tmp_path / "log").read_text().split())
+
+    inherited = os.environ.get("PYTHONPATH", "None")
+    foreign = [inherited, "1"]
+    assert foreign == printed[0]
+    assert printed[1][0].split(os.pathsep)[0] == str(Path(gatekeeper.__file__).parents[1])
 
 
 def test_a_port_that_another_program_took_is_noticed_at_once() -> None:

@@ -27,6 +27,14 @@ def test_the_share_is_bounded(duty: float, costs: list[float], interval: float) 
         assert budget.spent <= duty * now / 1e9 + 3 * max(costs) + 1e-6
 
 
+def test_a_turn_is_paid_for_before_it_is_sent() -> None:
+    """One second of answers at two percent asks for fifty seconds, and the debt of the first for fifty more."""
+    budget = DutyBudget(0.02, 60.0, begun_ns=0)
+    budget.spend(1.0, 0)
+
+    assert [False, False, True] == [budget.affords(1.0, at * SECOND) for at in (1, 99, 101)]
+
+
 def test_idle_time_is_no_licence_for_a_burst() -> None:
     """After an hour without canaries no more is saved up than an interval grants and the next turn takes."""
     budget = DutyBudget(0.02, 50.0, begun_ns=0)

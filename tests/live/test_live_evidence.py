@@ -79,6 +79,17 @@ def test_too_few_answers_prove_nothing() -> None:
     assert "needed" in benefit.speed.because  # type: ignore[union-attr]
 
 
+def test_answers_of_an_earlier_setting_are_not_evidence() -> None:
+    """What was drawn before the setting changed is dropped when it ends after the change."""
+    evidence = fed(1.6, 20)
+    evidence.restart("easy", 86400.0, 0)
+    evidence.add(answered("holdout", 1), 1)
+    benefit = evidence.benefit("easy")
+
+    assert benefit is not None
+    assert {"speculative": 0, "holdout": 0} == benefit.answers
+
+
 def test_many_answers_of_one_conversation_are_one_piece_of_evidence() -> None:
     """A hundred plain answers of one conversation are less than the sixteen conversations needed."""
     evidence = fed(1.0, 0)

@@ -89,11 +89,42 @@ def watched() -> Watched:
     return Watched(rules())
 
 
-def test_what_is_undecided_neither_turns_off_nor_on(watched: Watched) -> None:
-    """An interval on both sides of its bound leaves the certificate standing, for as long as evidence comes."""
-    watched.watch("undecided", "undecided", minutes=240)
+Stretch = tuple[str, str, int]
+"""What is seen of the speed and of the errors, and for how many minutes."""
+OFF: list[Stretch] = [("crossed", "kept", 6)]
+DOWN_TWICE = [("down", 1), ("down", 2)]
 
-    assert [] == watched.moves
+
+@pytest.mark.parametrize(
+    ("seen", "moves"),
+    [
+        # An interval on both sides of its bound leaves the certificate standing, for as long as evidence comes.
+        ([("undecided", "undecided", 240)], []),
+        # Two minutes are two minutes after the first round that saw it, and one good round starts them again.
+        ([("crossed", "kept", 2), ("kept", "kept", 1), ("crossed", "kept", 2)], []),
+        # A round without evidence is no good round: a bound crossed before and after it was crossed throughout.
+        ([("crossed", "kept", 1), ("missing", "kept", 1), ("crossed", "kept", 1)], [("down", 1)]),
+        (OFF, DOWN_TWICE),
+        ([*OFF, ("undecided", "kept", 240)], DOWN_TWICE),
+        ([*OFF, ("missing", "kept", 240)], DOWN_TWICE),
+        ([*OFF, ("crossed", "kept", 240)], DOWN_TWICE),
+        ([*OFF, ("asleep", "asleep", 240)], DOWN_TWICE),
+        ([*OFF, *[("kept", "kept", 20), ("crossed", "kept", 1)] * 10], DOWN_TWICE),
+        ([*OFF, ("kept", "kept", 29)], DOWN_TWICE),
+        ([*OFF, ("kept", "kept", 30)], [*DOWN_TWICE, ("try", 1)]),
+        # While it decodes plainly, the guards of speculation of a server that cannot be switched sleep.
+        ([*OFF, ("asleep", "kept", 30)], [*DOWN_TWICE, ("try", 1)]),
+    ],
+)
+def test_a_route_moves_by_what_is_seen(seen: list[Stretch], moves: list[tuple[str, int]]) -> None:
+    """A crossing that holds takes it down a step; only what is kept, for long enough, takes it up."""
+    watched = Watched(rules(switched=("asleep", "kept", 30) not in seen))
+
+    for speed, errors, minutes in seen:
+        watched.watch(speed, errors, minutes=minutes)
+
+    assert moves == watched.moves
+    assert watched.rules.ladder[moves[-1][1] if moves else 0] == routes.active_setting(watched.state, watched.rules)
 
 
 def test_a_crossing_must_hold_for_as_long_as_its_guard_says(watched: Watched) -> None:
@@ -114,13 +145,6 @@ def test_a_crossing_must_hold_for_as_long_as_its_guard_says(watched: Watched) ->
     assert [Outcome.FAIL] == [crossing.outcome for crossing in change.evidence]
 
 
-def test_what_is_missing_does_not_end_a_crossing(watched: Watched) -> None:
-    """A round without evidence is no good round: a bound crossed before and after it was crossed throughout."""
-    watched.watch("crossed").watch("missing").watch("crossed")
-
-    assert [("down", 1)] == watched.moves
-
-
 def test_missing_evidence_turns_off_at_once(watched: Watched) -> None:
     """After ten minutes without evidence no step is tried on the way: plain decoding."""
     watched.watch("kept", "kept", minutes=5).watch("missing", "kept", minutes=10)
@@ -130,6 +154,18 @@ def test_missing_evidence_turns_off_at_once(watched: Watched) -> None:
 
     assert [("off", 2)] == watched.moves
     says("watch", "missing evidence turns off at once", watched.changes[0].because)
+
+
+def test_a_guard_may_have_a_limit_of_its_own(watched: Watched) -> None:
+    """A sensor that is read each second is missed after a minute, where the watch waits ten."""
+    soon = SPEED.model_copy(update={"missing_for": 60.0})
+    for minute in range(1, 3):
+        now_ns = minute * 60 * SECOND
+        results = [result(soon, "missing", now_ns)]
+        watched.state, new = routes.after_round(watched.state, results, watched.rules, instant(now_ns))
+        watched.changes += new
+
+    assert [("off", 2)] == watched.moves
 
 
 def test_a_way_up_is_quiet_kept_and_on_probation(watched: Watched) -> None:
@@ -147,14 +183,6 @@ def test_a_way_up_is_quiet_kept_and_on_probation(watched: Watched) -> None:
     assert Standing(workload="easy") == watched.state.standing.model_copy(update={"because": "", "at": ""})
 
 
-@pytest.mark.parametrize("word", ["undecided", "missing", "crossed"])
-def test_what_is_not_kept_never_turns_on(word: str, watched: Watched) -> None:
-    """Undecided, missing or crossed: whatever the time, a route that is off stays off."""
-    watched.watch("crossed", minutes=6).watch(word, "kept", minutes=240)
-
-    assert 2 == watched.state.standing.step
-
-
 def test_each_relapse_doubles_the_quiet_time(watched: Watched) -> None:
     """Half an hour, one, two, and no more than two: a route that does not hold is tried ever more seldom."""
     watched.watch("crossed", minutes=6)
@@ -168,16 +196,6 @@ def test_each_relapse_doubles_the_quiet_time(watched: Watched) -> None:
         watched.watch("crossed", minutes=3)
 
     assert [30, 60, 120, 120, 120] == waits
-
-
-def test_a_server_that_cannot_be_switched_is_tried_for_real() -> None:
-    """While it decodes plainly its guards of speculation sleep: the step above is tried, once."""
-    watched = Watched(rules(switched=False)).watch("crossed", minutes=6)
-
-    watched.watch("asleep", "kept", minutes=30)
-
-    assert [("try", 1)] == watched.moves[2:]
-    assert LOWER == routes.active_setting(watched.state, watched.rules)
 
 
 def test_a_bar_is_not_lifted_by_any_evidence(watched: Watched) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.live.session import Session
-from tests.builders.deployment import GUARDS, Answering, Deployed, WatchOutput
+from tests.builders.deployment import Answering, Deployed, WatchOutput
 from tests.builders.descriptors import few_descriptors
 from tests.builders.project_folder import ROOT
 from tests.builders.servers import DRAFTED, PROTOCOLS, RecordedServer, llama_server
@@ -136,19 +136,6 @@ def test_the_listed_model_is_compared_with_the_certified_one(tmp_path: Path, ser
     assert "certified: certified" in output.of("change")[0]["because"]
 
 
-def test_claims_of_a_server_are_evidence(tmp_path: Path, server: Answering) -> None:
-    """The acceptance a server claims is judged; when it falls, the route goes down although it cannot be switched."""
-    deployment, output = deployed(tmp_path, server, {**GUARDS[0], "for": 0.0}, backend="llama-server"), WatchOutput()
-    deployment.policy(guards=[{**GUARDS[0], "for": 0.0}], watch={**AT_ONCE, "canaries": 4, "duty": 0.5})
-    with deployment.session(output) as session:
-        until(lambda: session.run(1) == 0 and session.routes.results["easy"][0].outcome.word == "pass")
-        server.accepted = 1
-        until(lambda: session.run(1) == 1)
-
-    assert ["down 0>1"] == output.changes
-    assert "as the server reports" in output.of("change")[0]["because"]
-
-
 def test_a_host_guard_needs_the_servers_host(tmp_path: Path, server: Answering) -> None:
     """A policy that guards the host is not watched from another machine, unless --no-host skips that guard."""
     headroom = {"metric": "memory_headroom", "at_least": 1.0, "for": 10.0}
@@ -232,18 +219,6 @@ def test_answers_that_fail_are_reported_with_their_reason(tmp_path: Path, server
     assert [True, True] == [
         any(word in line for line in output.messages) for word in ("no answer: HTTP 503", "answers again")
     ]
-
-
-def test_a_server_that_reports_no_acceptance_is_named_at_once(tmp_path: Path, server: Answering) -> None:
-    """Long before a guard without evidence turns speculation off, the first round reports that, and what to do."""
-    deployment, output = deployed(tmp_path, server, {**GUARDS[0], "for": 0.0}, backend="mlx-server"), WatchOutput()
-    with deployment.session(output) as session:
-        session.run(3)
-
-    (alert,) = output.of("lacking")
-    assert ("easy", "acceptance_rate", []) == (alert["workload"], alert["metric"], output.changes)
-    assert 0 < alert["off_in"] <= AT_ONCE["missing_for"]
-    assert "gatekeeper.backends.workers.mlx_tap" in alert["because"]
 
 
 def test_a_server_that_contradicts_the_conditions_is_off_while_it_does(tmp_path: Path, server: Answering) -> None:

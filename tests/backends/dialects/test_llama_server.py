@@ -235,16 +235,18 @@ def test_any_build_is_started_with_its_own_flags(fake: Open, build: str) -> None
 
 
 def test_the_command_line_of_a_new_build(fake: Open, models: dict[str, Path]) -> None:
-    """Both arms have a type and no cache in memory; the SLO's arguments come last."""
-    backend = fake(args=["-c", "512"])
+    """Both arms have a type, the same chunks and width of the cache, and none in memory; arguments come last."""
+    backend = fake(args=["-c", "512"], prefill_chunk=1024, kv_bits=8)
 
     plain, drafting = (backend.command(which, 81, cache=False) for which in (PLAIN, DRAFTING))
 
     shared = ("--host", "127.0.0.1", "--port", "81", "--metrics", "--jinja", "--offline", "--cache-ram", "0")
+    cache = ("--cache-type-k", "q8_0", "--cache-type-v", "q8_0", "--flash-attn", "on")
+    read = ("--batch-size", "1024", "--ubatch-size", "1024", *cache)
     model = ("llama-server", "--model", str(models["little-target"]), *shared)
     draft = ("--spec-type", "draft-simple", "--model-draft", str(models["little-draft"]), "--spec-draft-n-max", "4")
-    assert (*model, "--spec-type", "none", "-c", "512") == plain
-    assert (*model, *draft, "-c", "512") == drafting
+    assert (*model, *read, "--spec-type", "none", "-c", "512") == plain
+    assert (*model, *read, *draft, "-c", "512") == drafting
     assert "--cache-ram" not in backend.command(PLAIN, 81, cache=True)
 
 

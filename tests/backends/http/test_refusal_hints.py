@@ -2,7 +2,7 @@
 
 import pytest
 
-from gatekeeper.backends.http.refusal_hints import START, certain_mistake, start_hint
+from gatekeeper.backends.http.refusal_hints import certain_mistake
 
 LISTED = ("qwen3-8b", "llama-3")
 
@@ -26,20 +26,6 @@ def test_a_wrong_key_model_or_address_is_named(fault: str, model: str | None, ke
 def test_what_a_draft_may_cause_is_left_to_the_run(fault: str) -> None:
     """A server that lists the model and fails is a result."""
     assert "" == certain_mistake(fault, "llama-3", LISTED, None)
-
-
-@pytest.mark.parametrize(
-    ("fault", "hint"),
-    [
-        ("HTTP 429, retry after 20: slow down", "it limits requests"),
-        ("HTTP 503: loading", "look in its log"),
-        ("no connection: [SSL: WRONG_VERSION_NUMBER] wrong version number", "http://"),
-        ("no connection: Connection refused", START),
-    ],
-)
-def test_a_server_that_cannot_be_used_has_a_next_step(fault: str, hint: str) -> None:
-    """What to do follows from the status, or from what the connection said."""
-    assert hint in start_hint(fault)
 
 
 def test_no_name_that_a_server_lists_is_a_line_of_its_own() -> None:

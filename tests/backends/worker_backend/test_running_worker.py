@@ -169,6 +169,28 @@ def test_an_answer_that_never_ends_is_over_at_its_deadline(bad: Callable[..., Wo
     assert not system.alive()
 
 
+@pytest.mark.slow
+def test_a_heartbeat_prolongs_the_limit(tmp_path: Path) -> None:
+    """A worker that counts on its shared page may take longer than the time limit."""
+    program = tmp_path / "slow.py"
+    program.write_text(
+        "import json, mmap, os, sys, time\n"
+        "page = mmap.mmap(int(os.environ['GATEKEEPER_BEAT']), mmap.PAGESIZE)\n"
+        "print(json.dumps({'gatekeeper': 1, 'name': 'slow', 'sees': ['plain']}), flush=True)\n"
+        "print(json.dumps({'ready': True}), flush=True)\n"
+        "for line in sys.stdin:\n"
+        "    for count in range(25):\n"
+        "        time.sleep(0.1)\n"
+        "        page[0] = count + 1\n"
+        "    print(json.dumps({'answer': json.loads(line)['ask']}), flush=True)\n"
+    )
+    with worker(tmp_path, str(program), timeout=2.0).start(DRAFTING) as system:
+        answer = system.answer(make_request("list", DRAFTING))
+
+    assert answer.fault is None
+    assert answer.ended_ns - answer.sent_ns > 2.4e9
+
+
 REFUSED = {
     "dies at once": ("exit code 3", "no weights here"),
     "babbles": ("did not greet: garbage on stdout", "gatekeeper explain worker-protocol"),

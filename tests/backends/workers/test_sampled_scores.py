@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gatekeeper.analysis.metrics.words.sampled_tokens import e_value
@@ -27,7 +27,6 @@ def rows_of(logits: list[float], temperature: float, filters: tuple[Any, ...]) -
     return rows
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     st.lists(st.sampled_from([-4.0, -2.0, -1.5, -1.0, -0.5]), min_size=6, max_size=10),
     st.sampled_from(FILTERS),

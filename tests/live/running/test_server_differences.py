@@ -84,6 +84,13 @@ def test_another_option_is_named(argv: str, difference: str) -> None:
     assert ("differs", difference) == found(argv)["launch line"]
 
 
+def test_another_variable_is_named() -> None:
+    """A variable that servers read and that was not set at the certification is a contradiction."""
+    parts = server_differences.compare(policy(), SeenProcess(DRAFTED, {"MLX_METAL_JIT": "1"}), lambda _: None)
+
+    assert "MLX_METAL_JIT" in server_differences.differences(parts)
+
+
 PROPS = {"default_generation_settings": {"n_ctx": 4096}, "total_slots": 4}
 SLOTS = [{"id": 0, "speculative": True}, {"id": 1, "speculative": True}]
 
