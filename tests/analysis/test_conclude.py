@@ -11,14 +11,13 @@ from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.core.document import document_of
 from gatekeeper.core.judgement import Doubt, Finding, Outcome
-from gatekeeper.core.records import Generation, Role, Setting, StoredRecords, setting
+from gatekeeper.core.records import Generation, Setting, StoredRecords, setting
 from tests.builders.case import FAILING, LOSING, WINNING, Made, bare, concluded, sample, soaked, with_soak
 from tests.builders.golden_words import says
 from tests.builders.slo import FAST, PLAIN, counted, objective
 
 SHORTER = setting(draft="heavy", num_draft_tokens=2)
 LIGHTER = setting(draft="light", num_draft_tokens=2)
-LIGHT = setting(draft="light", num_draft_tokens=4)
 
 
 def outcomes(conclusion: Conclusion) -> dict[str, str]:
@@ -37,26 +36,12 @@ def test_after_the_sweep_the_choice_is_soaked() -> None:
     assert (3, {"easy": "unproven", "hard": "unproven"}) == (conclusion.verdict.exit_code, outcomes(conclusion))
 
 
-def test_processes_that_cannot_be_shared_are_soaked_one_by_one() -> None:
-    """Where plain decoding has its own process, the plain workload gets its own leg."""
-    conclusion = conclude(bare({"easy": WINNING, "hard": LOSING}, shares=False))
-
-    assert [("soak-1-1", {"easy": FAST}), ("soak-1-2", {"hard": PLAIN})] == legs(conclusion)
-
-
 def test_a_soak_that_keeps_every_promise_promotes() -> None:
     """Nothing is missing, every check passes: promoted, exit code 0."""
     conclusion = concluded(bare({"easy": WINNING}))
 
     assert ((), 0, {"easy": "promoted"}) == (conclusion.needs, conclusion.verdict.exit_code, outcomes(conclusion))
     assert {Outcome.PASS} == {check.outcome for check in conclusion.verdict.workloads[0].checks}
-
-
-def test_optional_plain_decoding_is_graded_back_and_fine() -> None:
-    """Each workload gets its own verdict; grading an optional one back does not block the other."""
-    conclusion = concluded(bare({"easy": WINNING, "hard": LOSING}, optional=("hard",)))
-
-    assert (0, {"easy": "promoted", "hard": "graded_back"}) == (conclusion.verdict.exit_code, outcomes(conclusion))
 
 
 OPEN = Made(1.1, noise=0.05)
@@ -239,18 +224,6 @@ def test_a_soak_does_not_continue_for(change: dict[str, Any]) -> None:
     assert [] == [leg for leg in conclusion.needs if leg.part > 1]
 
 
-def test_plain_decoding_that_fails_is_failed() -> None:
-    """Where plain decoding fails an objective too there is nothing to grade back to."""
-    conclusion = concluded(bare({"easy": LOSING}, objectives=(objective("ttft", at_most=0.001),)))
-
-    assert (1, {"easy": "failed"}) == (conclusion.verdict.exit_code, outcomes(conclusion))
-
-
-def test_plain_decoding_without_promises_must_answer() -> None:
-    """A plain workload of which nothing is promised is graded back because it answered."""
-    assert {"hard": "graded_back"} == outcomes(concluded(bare({"hard": LOSING})))
-
-
 def test_implicit_promises_are_checked() -> None:
     """A fast candidate with one failed answer is stepped down, though the SLO names no error rate."""
     case = bare({"easy": WINNING})
@@ -366,49 +339,6 @@ def test_trouble_with_the_records_is_never_exit_0(trouble: str) -> None:
     assert verdict.incomplete in verdict.workloads[0].because
 
 
-def test_a_short_soak_is_unproven() -> None:
-    """Answers over half the promised time are half a soak, however good."""
-    case = bare({"easy": WINNING})
-    (leg,) = conclude(case).needs
-    half = tuple(record for record in soaked(case, leg, {"easy": WINNING}) if record.answer.ended_ns < 300e9)
-
-    verdict = conclude(replace(case, soaks={leg.name: StoredRecords(half)})).verdict
-
-    assert 3 == verdict.exit_code
-    assert "600 s are required" in str(verdict.incomplete)
-
-
-def test_an_interrupted_soak_must_last_again() -> None:
-    """Two stretches of five minutes are no ten-minute soak: only the last unbroken one counts."""
-    case = bare({"easy": WINNING})
-    (leg,) = conclude(case).needs
-    torn = tuple(
-        replace(record, segment=int(record.answer.sent_ns > 300e9)) for record in soaked(case, leg, {"easy": WINNING})
-    )
-
-    assert 3 == conclude(replace(case, soaks={leg.name: StoredRecords(torn)})).verdict.exit_code
-
-
-@pytest.mark.parametrize("role", [Role.WARMUP, Role.CLOSING, Role.BLOCK])
-def test_only_the_soak_itself_counts_as_soaking(role: Role) -> None:
-    """Warm-ups, plain blocks and the closing pass lie beside the soak's clock."""
-    case = bare({"easy": WINNING})
-    (leg,) = conclude(case).needs
-    beside = tuple(replace(record, role=role) for record in soaked(case, leg, {"easy": WINNING}))
-
-    verdict = conclude(replace(case, soaks={leg.name: StoredRecords(beside)})).verdict
-
-    assert (3, True) == (verdict.exit_code, "no measured answer" in str(verdict.incomplete))
-
-
-@pytest.mark.parametrize(("seconds", "grade"), [(600, "certification"), (599, "demo")])
-def test_a_soak_under_ten_minutes_is_a_demo(seconds: int, grade: str) -> None:
-    """The grade follows the promised duration."""
-    case = bare({"easy": WINNING}, soak={"duration": seconds})
-
-    assert grade == conclude(case).verdict.grade
-
-
 def test_a_setting_set_by_hand_has_no_sweep_and_no_ladder() -> None:
     """`soak --set` judges that setting alone: a fail is a fail."""
     case = bare({"easy": WINNING})
@@ -420,29 +350,11 @@ def test_a_setting_set_by_hand_has_no_sweep_and_no_ladder() -> None:
     assert ({"easy": SHORTER}, (), {"easy": "failed"}) == (dict(leg.settings), conclusion.needs, outcomes(conclusion))
 
 
-def test_the_same_records_give_the_same_verdict() -> None:
-    """conclude() reads no clock and draws no luck."""
-    first, second = (document_of(concluded(bare({"easy": WINNING, "hard": LOSING})).verdict) for _ in range(2))
-
-    assert first == second
-
-
 def test_what_the_freeze_found_is_kept() -> None:
     """Findings about the artifacts stand in the verdict."""
     finding = Finding("quantisation_mismatch", "heavy", "another tier")
 
     assert finding in conclude(replace(bare({"easy": WINNING}), findings=(finding,))).verdict.findings
-
-
-def test_figures_are_reported_beside_the_checks() -> None:
-    """A reader sees ratio, acceptance and speed with their intervals, promised or not, and what the sweep chose and
-    why.
-    """
-    (workload,) = concluded(bare({"easy": WINNING})).verdict.workloads
-    document: dict[str, Any] = document_of(workload)
-
-    assert {"throughput_ratio", "acceptance_rate", "decode_throughput", "answers"} <= document["measured"].keys()
-    assert {"draft": "heavy", "num_draft_tokens": 4} == document["choice"]["setting"]
 
 
 def test_a_draft_that_loses_after_another_workload_is_named_by_the_sweep() -> None:

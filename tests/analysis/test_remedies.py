@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gatekeeper.analysis.remedies import gaps, passes_at, remedy, times_as_long
+from gatekeeper.analysis.remedies import gaps, passes_at, remedy
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.judgement import Check, Doubt, Outcome
 from tests.builders.slo import slo
@@ -59,14 +59,6 @@ def test_the_bound_that_would_have_passed_is_rounded_to_the_safe_side(
     assert limit == passes_at(check("ttft_delta", bound, **interval))
 
 
-def test_answers_until_a_check_is_decided_are_counted_on_either_side() -> None:
-    """Half the width takes four times the answers, whether the estimate meets the bound or misses it."""
-    assert pytest.approx(4) == times_as_long(check(center=1.26, lo=1.06, hi=1.5))
-    assert pytest.approx(4) == times_as_long(check(center=1.06, lo=0.9, hi=1.26))
-    assert None is times_as_long(check(center=1.16, lo=1.0, hi=1.3))
-    assert None is times_as_long(check())
-
-
 def verdict(**changes: object) -> Verdict:
     checks = (check(), replace(check(), outcome=Outcome.PASS), replace(check(), outcome=Outcome.FAIL))
     workload = WorkloadVerdict(
@@ -110,11 +102,3 @@ def test_an_outcome_that_no_check_explains_is_a_gap() -> None:
     (gap,) = gaps(slo(), verdict(workloads=(bare,)), resumable=False)
 
     assert ("easy: its outcome", "because of this") == (gap.about, gap.because)
-
-
-def test_a_proven_run_has_no_gap() -> None:
-    """Where all is proven there is nothing to list."""
-    promoted = replace(verdict().workloads[0], outcome=WorkloadOutcome.PROMOTED, checks=())
-
-    assert () == gaps(slo(), verdict(workloads=(promoted,)), resumable=False)
-    assert ["the run"] == [gap.about for gap in gaps(slo(), verdict(workloads=(promoted,)), resumable=True)]

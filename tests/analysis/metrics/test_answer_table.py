@@ -19,59 +19,34 @@ def table(*answers: Answer, gap: float = 0.0) -> AnswerTable:
     return tabulate(([generation(reply) for reply in answers], gap))
 
 
-def decode_rate(reply: Answer, gap: float = 0.0) -> float | None:
-    return table(reply, gap=gap).read("decode_rate")(reply)
-
-
 def bursts(reply: Answer, gap: float) -> list[tuple[float, int]]:
     """Return the seconds to each burst but the first, and its tokens."""
     columns = table(reply, gap=gap)
     return list(zip((columns.gaps_ns / 1e9).tolist(), columns.tokens.tolist(), strict=True))
 
 
-def test_decode_rate_of_plain_tokens() -> None:
-    """Three tokens 0.1 s apart are two tokens in 0.2 s: 10 tok/s; the first one belongs to the prefill."""
-    assert near(10.0) == decode_rate(answer([0.1, 0.2, 0.3]))
-    assert 2.0 == decode_rate(answer([0.5, 1.0]))
-
-
-def test_decode_rate_leaves_out_the_whole_first_round() -> None:
-    """The first round's three tokens came out of the prefill's time; the second's three took 0.3 s: 10 tok/s, not
-    16.7.
-    """
-    rounds = answer([0.5, 0.5, 0.5, 0.8, 0.8, 0.8], drafted=[True, True, False] * 2)
-
-    assert near(10.0) == decode_rate(rounds)
-
-
-def test_decode_rate_leaves_out_a_split_by_closeness() -> None:
-    """Where nothing marks a round, what arrives together with the first token is its burst."""
-    chunks = answer([0.1, 0.101, 0.102, 0.4, 0.402])
-
-    assert near(2 / 0.302) == decode_rate(chunks, gap=0.01)
-    assert near(4 / 0.302) == decode_rate(chunks)
-
-
-def test_decode_rate_of_chunks_with_unknown_counts() -> None:
-    """Twelve tokens in three chunks of unknown size: the later two stand for eight, in 0.4 s."""
-    assert near(20.0) == decode_rate(answer([0.1, 0.3, 0.5], tokens=[None, None, None], output_tokens=12))
+CHUNKS = answer([0.1, 0.101, 0.102, 0.4, 0.402])
 
 
 @pytest.mark.parametrize(
-    "reply",
+    ("reply", "gap", "rate"),
     [
-        answer([], ended_s=1.0),
-        answer([0.1]),
-        answer([0.1, 0.1, 0.1], drafted=[True, True, False]),
-        answer([0.1, 0.2], tokens=[None, None], output_tokens=None),
-        answer([0.1, 0.1]),
-        answer([0.1, 0.2], tokens=[5, 0]),
+        (answer([0.1, 0.2, 0.3]), 0.0, 10.0),
+        (answer([0.5, 0.5, 0.5, 0.8, 0.8, 0.8], drafted=[True, True, False] * 2), 0.0, 10.0),
+        (CHUNKS, 0.01, 2 / 0.302),
+        (CHUNKS, 0.0, 4 / 0.302),
+        (answer([0.1, 0.3, 0.5], tokens=[None] * 3, output_tokens=12), 0.0, 20.0),
+        (answer([], ended_s=1.0), 0.0, None),
+        (answer([0.1]), 0.0, None),
+        (answer([0.1, 0.1, 0.1], drafted=[True, True, False]), 0.0, None),
+        (answer([0.1, 0.2], tokens=[None, None], output_tokens=None), 0.0, None),
+        (answer([0.1, 0.1]), 0.0, None),
+        (answer([0.1, 0.2], tokens=[5, 0]), 0.0, None),
     ],
-    ids=["nothing", "one arrival", "one round", "uncounted", "no time passed", "no tokens later"],
 )
-def test_an_answer_without_a_second_burst_has_no_decode_rate(reply: Answer) -> None:
-    """What came whole, uncounted or at once has no decode speed; it is never zero or infinite."""
-    assert decode_rate(reply) is None
+def test_the_decode_rate_leaves_out_the_first_burst(reply: Answer, gap: float, rate: float | None) -> None:
+    """What came with the first token belongs to the prefill; what came whole, uncounted or at once has no rate."""
+    assert rate == pytest.approx(table(reply, gap=gap).read("decode_rate")(reply))
 
 
 def test_an_answer_that_came_whole_has_the_speed_of_the_whole() -> None:
@@ -81,25 +56,6 @@ def test_an_answer_that_came_whole_has_the_speed_of_the_whole() -> None:
     speed = table(whole, pieces).read("speed")
 
     assert (5.0, 2.0) == (speed(whole), speed(pieces))
-
-
-def test_bursts_by_rounds() -> None:
-    """A round ends with the token the target made itself, however far its pieces lie apart; the first burst is left
-    out.
-    """
-    reply = answer([0.5, 0.5, 0.5, 0.9, 0.95, 1.0], drafted=[True, True, False, True, False, False])
-
-    assert [(near(0.4), 2), (near(0.1), 1)] == bursts(reply, 0.0)
-
-
-def test_bursts_by_closeness() -> None:
-    """Chunks closer together than the limit are one burst, whose gap runs from start to start; at the limit they are
-    two.
-    """
-    reply = answer([0.1, 0.102, 0.3, 0.305, 0.31, 0.6], tokens=[1, 1, 2, 3, 1, 1])
-
-    assert [(near(0.2), 6), (near(0.3), 1)] == bursts(reply, 0.01)
-    assert [(0.5, 1)] == bursts(answer([0.5, 1.0]), 0.5)
 
 
 def test_a_burst_with_an_uncounted_chunk_is_uncounted() -> None:

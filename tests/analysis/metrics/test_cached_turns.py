@@ -7,7 +7,6 @@ import pytest
 
 from gatekeeper.analysis.metrics.cached_turns import pair_timed_turns
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.judgement import Estimate, Missing
 from gatekeeper.core.records import Answer, Generation, Role
 from tests.builders.slo import answer, because, evidence, followed, grown, known, near, spread, steady
@@ -55,13 +54,6 @@ def test_only_what_the_draft_adds_counts(
 
     assert expected == pytest.approx((share.lo, share.hi))
     assert bool(drafting) == any("of 60 repeated answers and" in note for note in share.notes)
-
-
-def test_words_of_prompts_like_these_have_an_interval() -> None:
-    """One of twenty conversations differs: a fact of these, a bound for others."""
-    beyond = known(judged("warm_cache_agreement", records(drafting=1), frozen=False))
-
-    assert (*intervals.proportion_bounds(19, 20, 0.95), 0.95) == (beyond.lo, beyond.hi, beyond.center)
 
 
 @pytest.mark.parametrize("arm", ["candidate", "plain"])

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.core.judgement import Estimate, Missing, Outcome, fact, worst
-from gatekeeper.core.metrics import ALL
 from gatekeeper.core.slo import Objective
 from tests.builders.slo import objective
 
@@ -59,33 +58,27 @@ def test_the_two_bounds_mirror_each_other(threshold: float, interval: Estimate) 
     assert original is outcome
 
 
-@given(BOUNDS, FIGURES, st.text(max_size=20), st.integers(0, 99))
-def test_missing_is_unproven(bound: str, threshold: float, because: str, n: int) -> None:
-    """No estimate is unproven, with its reason and its count, and no figure at all."""
-    result = check(promised(bound, threshold), Missing(because, n))
-
-    assert (Outcome.UNPROVEN, because, n) == (result.outcome, result.because, result.n)
-    assert (None, None, None) == (result.center, result.lo, result.hi)
+NUMBERS = st.sampled_from([math.nan, math.inf, -math.inf, 1.0, -1.0])
 
 
 @given(
     BOUNDS,
     FIGURES,
-    st.tuples(*[st.sampled_from([math.nan, 1.0, -1.0])] * 3).filter(
-        lambda figures: any(math.isnan(x) for x in figures)
+    st.tuples(NUMBERS, NUMBERS, NUMBERS).filter(
+        lambda figures: not math.isfinite(figures[0]) or any(map(math.isnan, figures))
     ),
 )
-def test_nan_is_never_good_news(bound: str, threshold: float, broken: tuple[float, float, float]) -> None:
-    """One NaN among center, lo and hi leaves the objective unproven."""
-    result = check(promised(bound, threshold), Estimate(*broken, 9))
-
-    assert Outcome.UNPROVEN is result.outcome
+def test_no_number_is_never_good_news(bound: str, threshold: float, broken: tuple[float, float, float]) -> None:
+    """A value that overflowed, and one NaN among it and its bounds, prove nothing in either direction."""
+    assert Outcome.UNPROVEN is check(promised(bound, threshold), Estimate(*broken, 9)).outcome
 
 
-@given(BOUNDS, FIGURES, st.sampled_from([math.inf, -math.inf]))
-def test_an_infinite_value_is_not_a_measurement(bound: str, threshold: float, value: float) -> None:
-    """A value that overflowed proves nothing in either direction."""
-    assert Outcome.UNPROVEN is check(promised(bound, threshold), fact(value, 9)).outcome
+def test_missing_is_unproven() -> None:
+    """No estimate is unproven, with its reason and its count, and no figure at all."""
+    result = check(promised("at_least", 0.2), Missing("too few canaries", 4))
+
+    assert (Outcome.UNPROVEN, "too few canaries", 4) == (result.outcome, result.because, result.n)
+    assert (None, None, None) == (result.center, result.lo, result.hi)
 
 
 @pytest.mark.parametrize("bound", ["at_least", "at_most"])
@@ -126,42 +119,11 @@ def test_bounds_are_rounded_before_they_are_compared() -> None:
     assert (Outcome.PASS, 1.16) == (result.outcome, result.lo)
 
 
-def test_a_check_says_what_was_seen_what_was_promised_and_why() -> None:
-    """The reason an objective was made and the notes of the estimate travel with its outcome."""
-    result = check(promised("at_most", 0.08), Estimate(0.1, 0.09, 0.11, 24, ("one note",)))
-
-    assert ("ttft_delta", "at_most", 0.08, Outcome.FAIL, 24) == (
-        result.metric,
-        result.bound,
-        result.threshold,
-        result.outcome,
-        result.n,
-    )
-    assert "one note" in result.because
-    assert "a test promises it" == result.why
-
-
-@pytest.mark.parametrize(("first", "second", "third"), [*itertools.product(Outcome, repeat=3)])
-def test_worst_is_a_semilattice(first: Outcome, second: Outcome, third: Outcome) -> None:
-    """Folding outcomes does not depend on order, grouping or repeats, and never improves on a part."""
-    assert worst([first, second]) is worst([second, first])
-    assert worst([worst([first, second]), third]) is worst([first, worst([second, third])])
-    assert worst([first, first]) is first
-    assert GOODNESS[worst([first, second])] <= GOODNESS[first]
-
-
-def test_nothing_at_all_proves_nothing() -> None:
-    """No check is unproven, never a pass."""
+@pytest.mark.parametrize(("first", "second"), [*itertools.product(Outcome, repeat=2)])
+def test_a_whole_is_as_good_as_its_worst_part(first: Outcome, second: Outcome) -> None:
+    """In whatever order; nothing at all proves nothing."""
+    assert min(GOODNESS[first], GOODNESS[second]) == GOODNESS[worst([first, second])]
     assert Outcome.UNPROVEN is worst(())
-
-
-@pytest.mark.parametrize("metric", ALL, ids=lambda measure: measure.name)
-def test_every_metric_can_be_checked(metric: object) -> None:
-    """Every name of the vocabulary can be promised and judged."""
-    name = str(getattr(metric, "name", ""))
-    promise = Objective.model_validate(objective(name, at_least=0.5))
-
-    assert Outcome.PASS is check(promise, fact(0.5, 9)).outcome
 
 
 @pytest.mark.parametrize(
@@ -195,7 +157,7 @@ def test_a_check_says_in_words_what_it_found(bound: str, interval: Estimate, out
     """The sentence of a check names the value or the interval, the objective, and what travelled with the number."""
     result = check(promised(bound, 0.2), interval)
 
-    assert (outcome, because) == (result.outcome, result.because)
+    assert (outcome, because, "a test promises it") == (result.outcome, result.because, result.why)
     assert tuple(value if math.isfinite(value) else None for value in (interval.center, interval.lo, interval.hi)) == (
         result.center,
         result.lo,

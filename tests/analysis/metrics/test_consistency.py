@@ -1,6 +1,5 @@
 """Answers that contradict themselves, or each other, are no evidence: for no verdict, good or bad."""
 
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,7 +14,7 @@ from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.records import Answer, Claims, Generation, Rounds, StoredRecords
 from gatekeeper.core.records.arrivals import Arrival
 from tests.builders.case import FAILING, WINNING, Made, bare, with_soak
-from tests.builders.slo import SECOND, counted, evidence, generation, near, steady, twins
+from tests.builders.slo import SECOND, counted, evidence, generation, steady, twins
 
 Change = Callable[[Answer], Answer]
 
@@ -141,42 +140,6 @@ def test_one_odd_answer_is_an_accident() -> None:
     assert () == contradictions(evidence(drafted, plain), "work")
 
 
-def sampled(draw: random.Random, *, drafting: bool) -> Answer:
-    """Return an answer of other words each time, at a noisy speed, in rounds of chance."""
-    rounds, accepted = 0, 0
-    times, tokens, at = list[float](), list[int](), 0.1 + draw.expovariate(20)
-    size = draw.randint(20, 60)
-    pace = 0.01 * draw.lognormvariate(0, 0.1)
-    while sum(tokens) < size:
-        width = 1
-        while drafting and width < 5 and draw.random() < 0.7:
-            width += 1
-        rounds, accepted = rounds + 1, accepted + width - 1
-        at += pace * (1.4 if drafting else 1.0) * draw.lognormvariate(0, 0.2)
-        times.append(at)
-        tokens.append(min(width, size - sum(tokens)))
-    text = "".join(draw.choice(("a", "word ", "longer ")) for _ in range(size))
-    arrivals = tuple(Arrival(round(at * SECOND), count) for at, count in zip(times, tokens, strict=True))
-    counts = Rounds(rounds, 4 * rounds, accepted) if drafting else None
-    ended = round((at + draw.expovariate(500)) * SECOND)
-    claims = Claims(decode_tokens=size - draw.randint(0, 1))
-    return Answer(0, ended, arrivals, text=text, finish="stop", output_tokens=size, rounds=counts, claims=claims)
-
-
-def contradicts(seed: int) -> bool:
-    """Draw a sound set of answers, and tell whether they are refused."""
-    draw = random.Random(seed)
-    count = draw.choice((8, 12, 24))
-    drafted, plain = twins(count, lambda _: sampled(draw, drafting=True), lambda _: sampled(draw, drafting=False))
-    return bool(contradictions(evidence(drafted, plain, greedy=False), "work"))
-
-
-@pytest.mark.whole
-def test_sound_runs_contradict_nothing() -> None:
-    """Of 200 sound sets of answers, of 8 to 24 canaries with other words in each arm, at most two are refused."""
-    assert sum(map(contradicts, range(200))) <= 2
-
-
 def bundled(first: int, at: int = 0) -> Generation:
     """Return an answer of 32 tokens without counts, whose first piece holds the text of *first* of them."""
     pieces = [4 * first, *[4] * (32 - first)]
@@ -185,11 +148,6 @@ def bundled(first: int, at: int = 0) -> Generation:
     )
     answer = Answer(0, 2 * SECOND, arrivals, text="word" * 32, finish="stop", output_tokens=32)
     return generation(answer, f"c-{at:03}")
-
-
-def test_a_bundle_counts_by_its_text() -> None:
-    """Twenty of 32 tokens come at once: the other twelve are what was decoded after them, at 100 tokens a second."""
-    assert [near(100.0), near(100.0)] == evidence([bundled(20), bundled(1)]).table.decode_rate.tolist()
 
 
 def test_a_bundle_is_named() -> None:

@@ -33,7 +33,9 @@ def paired(
 
 
 def test_a_gain_of_one_arm_after_the_other_is_a_finding() -> None:
-    """Speculative decoding that is 6 % faster right after plain decoding's answer reads 3 % better than it is."""
+    """Speculative decoding that is 6 % faster right after plain decoding's answer reads 3 % better than it is; where
+    the arms ran apart there is no order within a pair.
+    """
     biased = paired((0.06, 0.0))
     (finding,) = order_effects(biased, "work, soak-1")
     bias = order_bias(biased)
@@ -41,6 +43,7 @@ def test_a_gain_of_one_arm_after_the_other_is_a_finding() -> None:
     assert "order_effect" == finding.kind
     assert bias is not None
     assert bias.lo < 0.03 < bias.hi
+    assert () == order_effects(replace(biased, interleaved=False), "work, soak-1")
 
 
 @pytest.mark.parametrize("gains", [(0.0, 0.0), (0.04, 0.04), (0.02, 0.0)])
@@ -54,28 +57,9 @@ def test_too_few_repeats_show_no_effect() -> None:
     assert order_bias(paired((0.2, 0.0), pairs=24)) is None
 
 
-def test_arms_that_ran_apart_are_judged_without_it() -> None:
-    """Where the arms ran apart there is no order within a pair."""
-    biased = paired((0.2, 0.0))
-
-    assert () == order_effects(replace(biased, interleaved=False), "work, soak-1")
-    assert 1 == len(order_effects(biased, "work, soak-1"))
-
-
 @pytest.mark.whole
-@pytest.mark.parametrize("noise", [0.05, 0.1])
-def test_noise_is_rarely_taken_for_an_effect(noise: float) -> None:
-    """Of 300 soaks without any effect at most 1 in 75 has the finding."""
-    alarms = sum(
-        bool(order_effects(paired((0.0, 0.0), noise=noise, pairs=50, seed=seed), "work, soak-1")) for seed in range(300)
-    )
+def test_noise_is_rarely_taken_for_an_effect() -> None:
+    """Of 75 soaks without any effect at most one has the finding."""
+    soaks = (paired((0.0, 0.0), noise=0.1, pairs=50, seed=seed) for seed in range(75))
 
-    assert alarms <= 4
-
-
-@pytest.mark.whole
-def test_most_soaks_of_a_hundred_pairs_show_a_gain_of_six_per_cent() -> None:
-    """At 5 % noise of an answer six of ten soaks or more have the finding."""
-    soaks = (paired((0.06, 0.0), noise=0.05, pairs=100, seed=seed) for seed in range(50))
-
-    assert sum(bool(order_effects(soak, "work, soak-1")) for soak in soaks) >= 30
+    assert sum(bool(order_effects(soak, "work, soak-1")) for soak in soaks) <= 1

@@ -102,6 +102,21 @@ UNGIVEN: dict[str, tuple[str, Callable[[], PairedAnswers], Missing]] = {
         lambda: evidence(FAULTY[0]),
         Missing("no answer of this workload is paired with a plain one", 0),
     ),
+    "no server's prompt time": (
+        "prefill_throughput",
+        lambda: evidence(spread(60, lambda _: answer([0.1], prompt_tokens=50))),
+        Missing("no answer says how long its prompt was read, and the time to first token holds more than that", 0),
+    ),
+    "plain answers that failed": (
+        "task_pass_delta",
+        lambda: evidence(marked([True] * 10, "candidate"), marked([True] * 10, "plain", fault="died"), FROZEN),
+        Missing("10 of 10 canaries were not answered in both arms", 0),
+    ),
+    "plain tokens that failed": (
+        "token_agreement",
+        lambda: evidence(marked([True] * 10, "candidate"), marked([True] * 10, "plain", fault="died"), FROZEN),
+        Missing("10 of 10 canaries were not answered in both arms", 0),
+    ),
     "no canary of the kind": (
         "tool_call_pass_delta",
         lambda: evidence(marked([True], "candidate"), marked([True], "plain"), FROZEN[:1]),

@@ -46,13 +46,6 @@ def test_a_target_has_a_chat_template_and_a_draft_needs_none() -> None:
     assert [("target", ["base"])] == named([candidate("target", 60), candidate("base", 6, chats=False)])
 
 
-def test_of_many_drafts_the_sweep_gets_three() -> None:
-    """The heaviest, the lightest and one between."""
-    models = [candidate("t", 100), *(candidate(f"d{size}", size) for size in (33, 31, 29, 27, 25))]
-
-    assert ("t", ["d33", "d29", "d25"]) == named(models)[0]
-
-
 sizes = st.integers(min_value=1, max_value=200)
 anyone = st.builds(
     candidate,

@@ -30,25 +30,17 @@ def path(written: Slo, start: Setting) -> list[tuple[str, Setting]]:
 
 
 def test_each_step_once_in_order() -> None:
-    """From length 4: the next lower swept length, then the next draft at that length, then plain decoding, then
-    nothing.
+    """The next lower swept length, the next draft at that length, plain decoding, nothing; a step that leads
+    nowhere, as from the shortest length or the last draft, is passed over.
     """
     steps = path(slo(sweep=LENGTHS), heavy(4))
+    assert ["lighter-draft", "autoregressive"] == [step for step, _ in path(slo(sweep=LENGTHS), heavy(2))]
 
     assert [
         ("shrink-draft", heavy(3)),
         ("lighter-draft", setting(draft="light", num_draft_tokens=3)),
         ("autoregressive", settings.PLAIN),
     ] == steps
-
-
-def test_a_step_that_leads_nowhere_is_passed_over() -> None:
-    """The shortest length cannot shrink, and the last draft has no lighter one."""
-    written = slo(sweep=LENGTHS)
-
-    assert ("lighter-draft", setting(draft="light", num_draft_tokens=2)) == ladder.next_step(written, heavy(2))
-    last = setting(draft="light", num_draft_tokens=2)
-    assert ("autoregressive", settings.PLAIN) == ladder.next_step(written, last)
 
 
 @pytest.mark.parametrize(
@@ -63,11 +55,6 @@ def test_a_step_that_leads_nowhere_is_passed_over() -> None:
 def test_the_slo_decides_the_ladder(steps: list[str], names: list[str]) -> None:
     """Only the steps the SLO names are taken, in its order; without `autoregressive` the way ends while speculating."""
     assert names == [step for step, _ in path(slo(sweep=LENGTHS, fallback={"ladder": steps}), heavy(4))]
-
-
-def test_plain_decoding_is_the_foot() -> None:
-    """Below plain decoding there is nothing."""
-    assert ladder.next_step(slo(), settings.PLAIN) is None
 
 
 @pytest.mark.parametrize(

@@ -41,23 +41,6 @@ def test_one_at_a_time_moves_each_knob_alone() -> None:
     assert "default" == next(iter(settings_by_name))
 
 
-def test_a_grid_moves_all_knobs_together() -> None:
-    """Three lengths by two temperatures are six settings, the default among them."""
-    candidates = plan_settings.candidate_settings(slo(sweep={**SWEEP, "design": "grid"}))
-
-    assert 6 == len({knobs for _, _, knobs in candidates})
-    assert "default" == candidates[0][0]
-
-
-def test_conditions_have_their_own_plain_twin() -> None:
-    """A candidate at temperature 0.7 is compared with plain decoding at 0.7; lengths share the baseline."""
-    trials = {trial.name: trial for trial in planning.trials_of(slo(sweep=SWEEP))}
-
-    assert "baseline" == trials["num_draft_tokens-6"].baseline
-    twin = trials[trials["temperature-0.7"].baseline]
-    assert ("plain", {"draft": None, "temperature": 0.7}) == (twin.arm, dict(twin.setting))
-
-
 @pytest.mark.parametrize(
     "drafts", [["a/pair", "b/pair", "c/pair"], ["m/Draft", "n/draft", "o/DRAFT"], ["x", "a b", "a-b"]]
 )
@@ -83,38 +66,22 @@ def test_more_runs_than_allowed_are_refused() -> None:
     assert planning.trials_of(slo(sweep={**sweep, "max_runs": 12}))
 
 
-def test_without_drafts_there_is_plain_decoding_alone() -> None:
-    """No draft, no candidate: the baseline is still measured, and has no null arm to show its noise."""
-    subject = {"backend": "scripted", "target": "t", "script": "s.json"}
-
-    plan = laid(slo(subject=subject, sweep={"repeats": 1}))
-
-    assert [("baseline", "plain")] == [(trial.name, trial.arm) for trial in plan.trials]
-    assert 6 == len(plan.requests)
-
-
 def test_arms_are_interleaved_where_one_process_serves_both() -> None:
-    """All arms answer a canary before the next one is sent, in random order, so that a drift falls on all alike."""
+    """All arms, the second plain one among them, answer a canary before the next one is sent, in random order, so that
+    a drift falls on all alike; a condition has a plain twin of its own.
+    """
     plan = laid(slo(sweep=SWEEP))
 
     assert 1 == len(plan.blocks)
-    steps = plan.blocks[0].requests
+    steps, trials = plan.blocks[0].requests, {trial.name: trial for trial in plan.trials}
     arms = len(plan.blocks[0].trials)
     groups = [steps[at : at + arms] for at in range(0, len(steps), arms)]
     assert all(1 == len({(request.canary.id, request.repeat) for request in group}) for group in groups)
-    assert all(arms == len({request.trial for request in group}) for group in groups)
+    assert all({*trials} == {request.trial for request in group} > {BASELINE, NULL} for group in groups)
     assert len({tuple(request.trial for request in group) for group in groups}) > 1
-
-
-def test_the_null_arm_comes_with_the_baseline() -> None:
-    """Every canary has its second plain answer in the same place of the interleaving, in a record file of its own."""
-    plan = laid(slo(sweep={"repeats": 2, "num_draft_tokens": [4]}))
-
-    units = [plan.requests[at : at + 3] for at in range(0, len(plan.requests), 3)]
-    assert "null.jsonl" in [trial.file for trial in plan.trials]
-    assert all({BASELINE, NULL, "default"} == {request.trial for request in unit} for unit in units)
-    assert all(1 == len({(request.canary.id, request.repeat) for request in unit}) for unit in units)
-    assert 1 < len({tuple(request.trial for request in unit) for unit in units})
+    assert BASELINE == trials["num_draft_tokens-6"].baseline
+    twin = trials[trials["temperature-0.7"].baseline]
+    assert ("plain", {"draft": None, "temperature": 0.7}) == (twin.arm, dict(twin.setting))
 
 
 def test_blocks_go_abba_where_the_process_is_not_shared() -> None:
@@ -126,18 +93,9 @@ def test_blocks_go_abba_where_the_process_is_not_shared() -> None:
     ]
 
 
-def test_every_restart_setting_gets_its_own_blocks() -> None:
-    """Settings that need another process never share a block."""
-    plan = laid(slo(sweep={"repeats": 2, "num_draft_tokens": [2, 4]}), shares=False)
-
-    assert 8 == len(plan.blocks)
-    assert all(1 == len({plan.process_of(trial.setting) for trial in block.trials}) for block in plan.blocks)
-
-
-@pytest.mark.parametrize("repeats", [2, 3])
-def test_each_canary_is_in_both_halves(repeats: int) -> None:
-    """With two repeats or more, both plain blocks ask the same canaries, and so do both candidate blocks."""
-    plan = laid(slo(sweep={"repeats": repeats, "num_draft_tokens": [4]}), shares=False)
+def test_each_canary_is_in_both_halves() -> None:
+    """With repeats, both plain blocks ask the same canaries, and so do both candidate blocks."""
+    plan = laid(slo(sweep={"repeats": 3, "num_draft_tokens": [4]}), shares=False)
 
     halves = [{step.canary.id for step in block.requests} for block in plan.blocks]
 
@@ -194,21 +152,9 @@ def test_the_seed_decides_the_order() -> None:
     assert document(7) != document(8)
 
 
-def test_plan_json_names_trials_files_and_order() -> None:
-    """plan.json lists each trial with its file and its answers, and the order in which they are sent."""
-    written = slo(sweep={"repeats": 1, "num_draft_tokens": [2, 4], "default": {"num_draft_tokens": 4}})
-
-    document: Any = plan_document(written, laid(written), ["forced_check-1*.jsonl", "conversations.jsonl"])
-
-    expected = [("baseline", "baseline.jsonl", 6), ("null", "null.jsonl", 6), ("default", "sweep-default.jsonl", 6)]
-    assert expected == [(trial["name"], trial["file"], trial["answers"]) for trial in document["trials"][:3]]
-    assert 24 == sum(len(block["answers"]) for block in document["order"])
-
-
 @pytest.mark.parametrize(
     ("knobs", "limit", "tokens"),
     [({"max_tokens": 32}, 64, 32), ({}, 64, 64), ({}, None, 256)],
-    ids=["the knob", "the canary's own", "the SLO's"],
 )
 def test_max_tokens_precedence(knobs: dict[str, Any], limit: int | None, tokens: int) -> None:
     """The knob goes before the canary's own limit, and that before the SLO's."""

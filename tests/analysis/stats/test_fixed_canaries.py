@@ -14,7 +14,6 @@ from gatekeeper.core.judgement import Estimate
 
 few = settings(max_examples=15, deadline=None)
 SEEDS = st.integers(0, 2**32 - 1)
-LEVELS = st.sampled_from([0.9, 0.95, 1 - 0.05 / 3])
 
 
 def pairs(logs: Sequence[tuple[int, float]]) -> list[tuple[str, float]]:
@@ -109,43 +108,15 @@ def test_canaries_that_were_not_answered_bring_the_spread_back(seed: int) -> Non
     assert [11] == [degrees for _, degrees in with_degrees[-1:]]
 
 
-@given(SEEDS, st.floats(0.2, 5.0), LEVELS)
-@few
-def test_faster_everywhere_is_the_ratio_and_its_bounds_as_much_faster(seed: int, factor: float, level: float) -> None:
-    """Centre and bounds scale with the ratios, and swapping the arms inverts them."""
-    ratios = pairs(rounds(seed, 10, 2))
-    scaled = [(name, factor * ratio) for name, ratio in ratios]
-    swapped = [(name, 1 / ratio) for name, ratio in ratios]
+def test_few_repeats_show_no_noise() -> None:
+    """With fewer than eight degrees of freedom there is no interval; the shift between then and now is unknown, so a
+    single canary that was answered in both says nothing.
+    """
+    once = rounds(5, 20, 1)
+    seven, eight = (geometric_mean(pairs(once + rounds(6, repeated, 1)), 0.95, 20, {}) for repeated in (7, 8))
 
-    original, more, back = (bounded(geometric_mean(each, level, 10, {})) for each in (ratios, scaled, swapped))
-
-    assert original.lo <= original.center <= original.hi
-    assert pytest.approx((factor * original.lo, factor * original.center, factor * original.hi)) == (
-        more.lo,
-        more.center,
-        more.hi,
-    )
-    assert pytest.approx((1 / original.hi, 1 / original.center, 1 / original.lo)) == (back.lo, back.center, back.hi)
-
-
-@pytest.mark.parametrize(("repeated", "shows"), [(7, False), (8, True)])
-def test_few_repeats_show_no_noise(repeated: int, *, shows: bool) -> None:
-    """With fewer than eight degrees of freedom there is no interval for these canaries."""
-    logs = rounds(5, 20, 1) + rounds(6, repeated, 1)
-
-    assert shows is (geometric_mean(pairs(logs), 0.95, 20, {}) is not None)
-
-
-def test_one_earlier_canary_shows_no_noise() -> None:
-    """The shift between then and now is unknown, so a single canary that was answered in both says nothing."""
-    assert geometric_mean(pairs(rounds(5, 20, 1)), 0.95, 20, {"c-003": [1.1]}) is None
-
-
-def test_answers_without_noise_have_an_interval_of_no_width() -> None:
-    """Repeats that agree to the last digit leave nothing uncertain about these canaries."""
-    interval = bounded(geometric_mean(pairs([(at % 9, at % 9) for at in range(18)]), 0.95, 9, {}))
-
-    assert pytest.approx((math.exp(4),) * 3) == (interval.lo, interval.center, interval.hi)
+    assert (None, True) == (seven, eight is not None)
+    assert geometric_mean(pairs(once), 0.95, 20, {"c-003": [1.1]}) is None
 
 
 def latencies(seed: int, canaries: int, repeats: int) -> list[tuple[str, list[tuple[float, float]]]]:
@@ -183,21 +154,6 @@ def test_quantile_weighs_each_canary_once_and_gaps_by_their_tokens() -> None:
     assert (1.0, 2.0) == (low, high)
 
 
-def test_quantile_of_equal_repeats_moves_by_less_than_two_canaries() -> None:
-    """Answers that repeat exactly leave only the chance that one canary's next answer lies on the other side."""
-    answers = [(f"c-{at}", [(float(at), 1.0)]) for at in range(60)] * 2
-
-    interval = bounded(fixed_canaries.quantile(answers, 0.5, 0.95, 60))
-
-    assert 29.0 == interval.center
-    assert 0 < interval.hi - interval.lo <= 4
-
-
-def test_a_quantile_beyond_all_values_has_no_bound() -> None:
-    """A p95 of ten noisy canaries lies beyond the largest answer as far as anybody can tell."""
-    assert fixed_canaries.quantile(latencies(1, 10, 2), 0.95, 0.95, 10) is None
-
-
 def test_enough_answers_to_each_canary_bound_its_p99() -> None:
     """Ten answers of 60 gaps to each of 24 canaries: the p99 of the gaps has bounds, and they lie within a tenth of
     it.
@@ -214,9 +170,12 @@ def test_enough_answers_to_each_canary_bound_its_p99() -> None:
     assert fixed_canaries.quantile(answers[:72], 0.99, 0.975, 24) is None
 
 
-def test_single_answers_show_no_noise_of_a_quantile() -> None:
-    """One answer each: nothing tells the noise of an answer from the difference of two canaries."""
+def test_what_shows_no_noise_bounds_no_quantile() -> None:
+    """One answer each tells no noise of an answer from the difference of two canaries; a p95 of ten noisy canaries lies
+    beyond the largest answer as far as anybody can tell.
+    """
     assert fixed_canaries.quantile(latencies(1, 60, 1), 0.5, 0.95, 60) is None
+    assert fixed_canaries.quantile(latencies(1, 10, 2), 0.95, 0.95, 10) is None
 
 
 @pytest.mark.whole

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from scipy import stats as oracle
 
@@ -22,15 +22,13 @@ BROKEN = [math.nan, math.inf, -math.inf]
 few = settings(max_examples=12, deadline=None)
 
 
-@pytest.mark.parametrize(("quantile", "samples"), [(0.5, 5), (0.9, 29), (0.95, 59), (0.99, 299), (0.05, 59)])
-def test_samples_needed_at_95_percent(quantile: float, samples: int) -> None:
-    """The published numbers: p50 needs 5 answers, p90 29, p95 59, p99 299; a low quantile as many as its mirror."""
-    assert samples == intervals.samples_needed(quantile, 0.95)
-
-
-def test_samples_needed_when_the_error_is_split() -> None:
-    """With the allowed error split over three steps p95 needs 80."""
-    assert 80 == intervals.samples_needed(0.95, 1 - 0.05 / 3)
+@pytest.mark.parametrize(
+    ("quantile", "level", "samples"),
+    [(0.5, 0.95, 5), (0.9, 0.95, 29), (0.95, 0.95, 59), (0.99, 0.95, 299), (0.05, 0.95, 59), (0.95, 1 - 0.05 / 3, 80)],
+)
+def test_samples_needed(quantile: float, level: float, samples: int) -> None:
+    """The published numbers; a low quantile needs as many as its mirror, and more where the error is split."""
+    assert samples == intervals.samples_needed(quantile, level)
 
 
 @given(st.floats(0.01, 0.99), LEVELS)
@@ -67,6 +65,8 @@ def test_student_quantile_is_scipys(level: float, degrees: int) -> None:
 
 @given(st.integers(0, 200), st.integers(0, 200), LEVELS)
 @settings(max_examples=40)
+@example(1, 0, 0.95)
+@example(0, 1, 0.95)
 def test_proportion_bounds_are_clopper_pearsons(gains: int, losses: int, level: float) -> None:
     """The bounds of a proportion are the beta quantiles of Clopper and Pearson, one-sided each."""
     trials = gains + losses
@@ -77,17 +77,7 @@ def test_proportion_bounds_are_clopper_pearsons(gains: int, losses: int, level: 
     low = oracle.beta.ppf(1 - level, gains, losses + 1) if gains else 0.0
     high = oracle.beta.ppf(level, gains + 1, losses) if losses else 1.0
     assert pytest.approx((low, high), abs=1e-7) == (lo, hi)
-
-
-def test_one_trial_has_one_open_side() -> None:
-    """One success of one is at least 5 %, one failure of one at most 95 %."""
-    assert pytest.approx((0.05, 1.0)) == intervals.proportion_bounds(1, 1, 0.95)
-    assert pytest.approx((0.0, 0.95)) == intervals.proportion_bounds(0, 1, 0.95)
-
-
-def test_a_proportion_of_nothing_is_unknown() -> None:
-    """No trial at all leaves the whole range open."""
-    assert (0.0, 1.0) == intervals.proportion_bounds(0, 0, 0.95)
+    assert (0.0, 1.0) == intervals.proportion_bounds(0, 0, level), "no trial leaves the whole range open"
 
 
 @given(st.floats(0.05, 0.95), LEVELS, st.integers(0, 120))
@@ -110,51 +100,23 @@ def test_quantile_bounds_are_scipys_order_statistics(q: float, level: float, mor
     assert (lower[-1] if lower else -math.inf, upper[0] if upper else math.inf) == (interval.lo, interval.hi)
 
 
-@pytest.mark.parametrize("side", ["less", "greater"])
-def test_quantile_bounds_agree_with_scipys_quantile_test(side: str) -> None:
-    """`scipy.stats.quantile_test` draws the same one-sided bounds from sixty answer times."""
-    times = np.random.default_rng(5).lognormal(size=60).tolist()
-
-    estimate = intervals.quantile(times, 0.95, 0.95)
-
-    interval = oracle.quantile_test(times, q=0.0, p=0.95, alternative=side).confidence_interval(0.95)
-    assert isinstance(estimate, Estimate)
-    assert (interval.high == estimate.hi) if side == "less" else (interval.low == estimate.lo)
-
-
-@given(st.lists(st.floats(-1e6, 1e6), min_size=5, max_size=60), LEVELS)
-def test_quantile_is_between_its_bounds(values: list[float], level: float) -> None:
-    """Whatever the sample, lo <= center <= hi, or it is said how many are needed."""
-    interval = intervals.quantile(values, 0.5, level)
-
-    if isinstance(interval, Estimate):
-        assert interval.lo <= interval.center <= interval.hi
-    else:
-        assert "need" in interval.because
-
-
-@given(st.lists(st.floats(-1e3, 1e3), min_size=59, max_size=80), st.floats(0.001, 1000))
-def test_quantile_scales(values: list[float], factor: float) -> None:
-    """Milliseconds instead of seconds change the figures, never the ranks."""
-    plain, scaled = (known(intervals.quantile([by * value for value in values], 0.95, 0.95)) for by in (1.0, factor))
-
-    assert pytest.approx((factor * plain.center, factor * plain.lo, factor * plain.hi), abs=1e-6) == (
-        scaled.center,
-        scaled.lo,
-        scaled.hi,
+@given(st.lists(st.lists(RATIOS, min_size=1, max_size=3), min_size=5, max_size=12), st.floats(0.1, 10))
+@few
+def test_geometric_mean_weighs_each_canary_once_and_scales(ratios: list[list[float]], factor: float) -> None:
+    """The mean of log ratios, however often a canary was sent; faster everywhere is as much faster in both bounds."""
+    interval, scaled = (
+        known(
+            intervals.geometric_mean_ratio({str(at): [by * one for one in row] for at, row in enumerate(ratios)}, 0.95)
+        )
+        for by in (1.0, factor)
     )
 
-
-@given(st.dictionaries(st.text("abcdef", min_size=1, max_size=4), st.lists(RATIOS, min_size=1, max_size=3), min_size=5))
-@few
-def test_geometric_mean_is_between_its_bounds(ratios: dict[str, list[float]]) -> None:
-    """The mean of log ratios, each canary counting once, lies inside its interval."""
-    interval = known(intervals.geometric_mean_ratio(ratios, 0.95))
-
-    by_hand = math.exp(float(np.mean([np.mean(np.log(values)) for values in ratios.values()])))
+    by_hand = math.exp(float(np.mean([np.mean(np.log(values)) for values in ratios])))
     assert pytest.approx(by_hand) == interval.center
     assert interval.lo <= interval.center * (1 + 1e-9)
     assert interval.center <= interval.hi * (1 + 1e-9)
+    expected = (interval.center * factor, interval.lo * factor, interval.hi * factor)
+    assert pytest.approx(expected) == (scaled.center, scaled.lo, scaled.hi)
 
 
 @given(st.lists(st.lists(RATIOS, min_size=1, max_size=3), min_size=5, max_size=12))
@@ -164,40 +126,10 @@ def test_swapping_the_arms_inverts_the_ratio(ratios: list[list[float]]) -> None:
     forth = {str(number): values for number, values in enumerate(ratios)}
     back = {name: [1 / value for value in values] for name, values in forth.items()}
 
-    there, swapped = (
-        known(intervals.geometric_mean_ratio(ratios_by_canary, 0.95)) for ratios_by_canary in (forth, back)
-    )
+    there, swapped = (known(intervals.geometric_mean_ratio(arms, 0.95)) for arms in (forth, back))
 
-    assert pytest.approx((1 / there.center, 1 / there.hi, 1 / there.lo), rel=1e-6) == (
-        swapped.center,
-        swapped.lo,
-        swapped.hi,
-    )
-
-
-@given(st.lists(RATIOS, min_size=5, max_size=12), st.floats(0.1, 10))
-@few
-def test_geometric_mean_scales(values: list[float], factor: float) -> None:
-    """Twice as fast everywhere is twice the ratio and twice both bounds."""
-    original, scaled = (
-        known(intervals.geometric_mean_ratio({str(at): [by * value] for at, value in enumerate(values)}, 0.95))
-        for by in (1.0, factor)
-    )
-
-    assert pytest.approx((original.center * factor, original.lo * factor, original.hi * factor)) == (
-        scaled.center,
-        scaled.lo,
-        scaled.hi,
-    )
-
-
-def test_uneven_repeats_weigh_their_canary_once() -> None:
-    """A canary sent once and one sent three times weigh the same."""
-    ratios = {"a": [2.0], "b": [2.0, 2.0, 2.0], "c": [2.0, 2.0], "d": [2.0], "e": [2.0, 2.0]}
-
-    interval = known(intervals.geometric_mean_ratio(ratios, 0.95))
-
-    assert pytest.approx((2.0, 2.0, 2.0)) == (interval.lo, interval.center, interval.hi)
+    expected = (1 / there.center, 1 / there.hi, 1 / there.lo)
+    assert pytest.approx(expected, rel=1e-6) == (swapped.center, swapped.lo, swapped.hi)
 
 
 Interval = Callable[[Sequence[float], int], Estimate | Missing]
@@ -218,11 +150,6 @@ def _order(values: Sequence[float], _: int) -> Estimate | Missing:
 
 def _deltas(values: Sequence[float], _: int) -> Estimate | Missing:
     return intervals.paired_pass_delta({str(at): (value, 0.0) for at, value in enumerate(values)}, 0.95)
-
-
-def shifted(points: Sequence[tuple[float, float]]) -> list[list[tuple[float, float]]]:
-    """Five groups of the same points, each at a level of its own."""
-    return [[(x, y + 100 * level) for x, y in points] for level in range(5)]
 
 
 ALL_KINDS: list[Interval] = [_geometric, _pooled, _order, _deltas]
@@ -254,27 +181,6 @@ def test_center_lies_inside(interval: Interval, values: list[float], seed: int) 
 
     assert estimate.lo <= estimate.center + 1e-9
     assert estimate.center <= estimate.hi + 1e-9
-
-
-@pytest.mark.parametrize("interval", [_geometric, _pooled, _order])
-def test_order_of_the_samples_does_not_matter_to_the_center(interval: Interval) -> None:
-    """Records may come in any order."""
-    values = [0.4, 2.0, 1.1, 0.9, 3.0, 1.7, 0.6, 1.3, 1.9]
-
-    forth, back = known(interval(values, 7)), known(interval(values[::-1], 7))
-
-    assert pytest.approx(forth.center) == back.center
-
-
-def test_pooled_quantile_counts_tokens() -> None:
-    """A gap that carries four tokens weighs four times: nine gaps of one token and one of ninety-one make that gap
-    p50.
-    """
-    clusters = {str(at): [(0.01, 9), (0.5, 91)] for at in range(6)}
-
-    interval = known(intervals.pooled_quantile(clusters, 0.5, 0.95))
-
-    assert (0.5, 0.5, 0.5) == (interval.lo, interval.center, interval.hi)
 
 
 def test_pooled_bounds_by_hand() -> None:
@@ -310,7 +216,7 @@ def woodruff(clusters: dict[str, list[tuple[float, int]]], q: float, level: floa
 
 
 @pytest.mark.parametrize(("q", "answers", "gaps", "digits"), [(0.5, 6, 200, 9), (0.95, 60, 20, 2), (0.05, 60, 20, 2)])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_pooled_bounds_are_woodruffs(seed: int, q: float, answers: int, gaps: int, digits: int) -> None:
     """Answers at speeds of their own, gaps of one to five tokens each (on a grid in the tails), one last gap of
     many.
@@ -346,13 +252,6 @@ def test_the_outermost_values_bound_a_tail() -> None:
     interval = known(intervals.pooled_quantile({f"c-{at:03}": [(float(at), 1)] for at in range(59)}, 0.95, 0.95))
 
     assert (56.0, 58.0) == (interval.center, interval.hi)
-
-
-def test_pooled_quantile_wants_independent_answers_not_tokens() -> None:
-    """A thousand tokens of five answers are five answers: no p95."""
-    clusters = {str(at): [(0.01, 1)] * 200 for at in range(5)}
-
-    assert isinstance(intervals.pooled_quantile(clusters, 0.95, 0.95), Missing)
 
 
 @pytest.mark.parametrize(("canaries", "bound"), [(598, 0.00615), (40, 0.0881), (200, 0.0183)])
@@ -415,9 +314,7 @@ def test_no_unit_is_no_share() -> None:
 
 @given(st.floats(0.001, 0.9999), st.sampled_from([0.9, 0.95, 0.99]))
 def test_so_many_units_are_enough(share: float, level: float) -> None:
-    """With as many units as are said to be needed, all alike, the lower bound reaches the share; one fewer falls
-    short.
-    """
+    """With as many units as are needed, all alike, the lower bound reaches the share; one fewer falls short."""
     need = intervals.units_needed(share, level)
 
     lower = oracle.binomtest(need, need, alternative="greater").proportion_ci(level).low
@@ -426,15 +323,12 @@ def test_so_many_units_are_enough(share: float, level: float) -> None:
         assert oracle.binomtest(need - 1, need - 1, alternative="greater").proportion_ci(level).low < share + 1e-9
 
 
-@pytest.mark.parametrize("units", [1, 2, 59, 299, 4093])
-def test_units_that_just_reach_a_share_are_enough(units: int) -> None:
+@pytest.mark.parametrize(
+    ("share", "units"), [(0.0, 1), (1e-9, 1), *((0.05 ** (1 / units), units) for units in (1, 2, 59, 299, 4093))]
+)
+def test_units_that_just_reach_a_share_are_enough(share: float, units: int) -> None:
     """The very share that so many units alike show at 95 % needs no more of them, whatever rounding adds."""
-    assert units == intervals.units_needed(0.05 ** (1 / units), 0.95)
-
-
-def test_a_share_of_nothing_needs_one_unit() -> None:
-    """One unit shows that more than none are so: the least that is ever needed, and 59 show 95 % at 95 %."""
-    assert [1, 1, 59] == [intervals.units_needed(share, 0.95) for share in (0.0, 1e-9, 0.95)]
+    assert units == intervals.units_needed(share, 0.95)
 
 
 def test_a_flip_that_repeats_do_not_share_is_no_whole_flip() -> None:
@@ -458,16 +352,6 @@ def test_pass_delta_mirrors_when_the_arms_change_places(marks: list[tuple[float,
     assert forth.lo <= forth.center <= forth.hi
 
 
-def test_expanded_is_wider_for_fewer_units() -> None:
-    """The correction for small samples widens the fewer units there are, and vanishes for many (Hesterberg 2015,
-    5.3).
-    """
-    widths = [intervals.expanded_percentile(0.95, n) for n in (1, 2, 5, 10, 50, 2000)]
-
-    assert sorted(widths, reverse=True) == widths
-    assert pytest.approx(0.95, abs=0.001) == widths[-1]
-
-
 def pairs(*marks: tuple[float, float]) -> dict[str, tuple[float, float]]:
     return {f"c-{at}": pair for at, pair in enumerate(marks)}
 
@@ -488,8 +372,3 @@ def test_expanded_is_hesterbergs_percentile(n: int) -> None:
 
     assert pytest.approx(wide, abs=1e-9) == intervals.expanded_percentile(0.95, n)
     assert 1.0 == intervals.expanded_percentile(0.95, 1)
-
-
-def test_fewer_than_no_success_never_happen() -> None:
-    """P(X <= -1) is 0 and P(X <= n) is 1."""
-    assert (0.0, 1.0) == (intervals.binomial_cdf(-1, 5, 0.5), intervals.binomial_cdf(5, 5, 0.5))

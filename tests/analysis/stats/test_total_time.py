@@ -65,11 +65,6 @@ def test_pairs_before_show_noise_alone() -> None:
     assert pytest.approx([log for _, log in log_times.logs]) == [log for _, log in log_times.before]
 
 
-def test_no_pairs_have_no_logs() -> None:
-    """Without any pair there is nothing to bound, and none of the sweep to compare with."""
-    assert ([], []) == (linearise_times([]).logs, linearise_times([], [("a", 1.0, 1.0)]).before)
-
-
 def test_noise_that_grows_with_the_length_of_a_canary_is_not_understated() -> None:
     """A quiet canary twenty times as long as the others weighs as much as they do: what they vary by is its noise as
     well.

@@ -27,7 +27,6 @@ from tests.builders.slo import near, objective, slo
 GOLDEN = Path(__file__).parent / "golden"
 SETTING = {"draft": "heavy", "num_draft_tokens": 4}
 ISSUED = datetime(2026, 1, 1, tzinfo=UTC)
-DATES: dict[str, Any] = {"issued": "2026-01-01T00:00:00.000000Z", "expires": "2026-01-31T00:00:00.000000Z"}
 SOAKED = Measured(
     {
         "throughput_ratio": Estimate(1.48, 1.41, 1.62, 24),
@@ -87,16 +86,6 @@ def certified(*workloads: WorkloadVerdict, host: tuple[Check, ...] = (), **chang
     return issue_policy(slo(**changes), verdict, run_manifest, (), verdict_sha256="def", issued=ISSUED)
 
 
-def test_only_promoted_workloads_speculate() -> None:
-    """A route per workload; one that was graded back decodes plainly, and so does everything unknown."""
-    policy = written(ended("easy", "promoted"), ended("hard", "graded_back"))
-
-    assert [("easy", True, SETTING), ("hard", False, {})] == [
-        (route["workload"], route["speculation"], route["setting"]) for route in policy["route"]
-    ]
-    assert {"speculation": False} == policy["default"]
-
-
 @pytest.mark.parametrize("outcome", ["graded_back", "failed", "unproven"])
 def test_nothing_else_turns_speculation_on(outcome: str) -> None:
     """Every other outcome is off, with its reason and without a guard."""
@@ -112,7 +101,7 @@ def test_a_host_that_failed_turns_every_route_off() -> None:
 
     policy = written(ended("easy", "promoted"), host=(failed,))
 
-    assert [False] == [route["speculation"] for route in policy["route"]]
+    assert ([False], []) == ([route["speculation"] for route in policy["route"]], policy["guard"])
 
 
 @pytest.mark.parametrize(("passed_with", "warm"), [(None, (None, None)), ("warm-up", (True, 10.0))])
@@ -221,13 +210,9 @@ def test_of_two_objectives_the_tighter_is_guarded(bounds: tuple[float, float]) -
 
     assert [0.05] == [bound["at_most"] for bound in guard if bound["metric"] == "error_rate"]
     assert [0.2] == [bound["at_least"] for bound in guard if bound["metric"] == "acceptance_rate"]
-
-
-def test_a_promised_error_rate_is_guarded_as_promised() -> None:
-    """Whoever allows one answer in a hundred to fail gets that bound, not ours."""
-    policy = written(ended("easy", "promoted"), objective=[objective("error_rate", at_most=0.01)])
-
-    assert [0.01] == [guard["at_most"] for guard in policy["guard"] if guard["metric"] == "error_rate"]
+    # The other side of a ratio is nothing to turn a route off for.
+    precise = written(ended("easy", "promoted"), objective=[objective("throughput_ratio", at_most=3.0)])
+    assert ["error_rate"] == [bound["metric"] for bound in precise["guard"]]
 
 
 def test_the_pooled_floor_gives_way_to_the_median_it_is_watched_by() -> None:
@@ -241,31 +226,6 @@ def test_the_pooled_floor_gives_way_to_the_median_it_is_watched_by() -> None:
     assert [near(0.225)] == [guard["at_least"] for guard in policy["guard"] if guard["metric"] == "acceptance_rate"]
 
 
-def test_a_bound_of_the_other_side_guards_nothing() -> None:
-    """'At most 3 times as fast' is half of an objective about precision, not something to turn a route off for."""
-    policy = written(ended("easy", "promoted"), objective=[objective("throughput_ratio", at_most=3.0)])
-
-    assert ["error_rate"] == [guard["metric"] for guard in policy["guard"]]
-
-
-def test_each_route_knows_the_steps_below_and_what_was_measured() -> None:
-    """The next swept draft length and then the lighter draft stand between the certified setting and plain decoding."""
-    policy = written(ended("easy", "promoted", measured=SOAKED), ended("hard", "graded_back", measured=SOAKED))
-
-    easy, hard = policy["route"]
-    shorter = {"step": "shrink-draft", "draft": "heavy", "num_draft_tokens": 2}
-    assert [shorter, {"step": "lighter-draft", "draft": "light", "num_draft_tokens": 2}] == easy["ladder"]
-    assert {"throughput_ratio", "decode_throughput", "acceptance_rate", "canary_pass_rate"} == easy["measured"].keys()
-    assert not {"ladder", "measured"} & hard.keys()
-
-
-def test_a_host_that_failed_leaves_nothing_to_guard() -> None:
-    """No route speculates, so no bound is watched."""
-    failed = Check("memory_headroom", "at_least", 1e10, Outcome.FAIL, unit="B", because="short", why="it must fit")
-
-    assert [] == written(ended("easy", "promoted"), host=(failed,))["guard"]
-
-
 @pytest.mark.parametrize("outcome", ["promoted", "graded_back"])
 def test_the_text_is_the_policy_and_can_be_read_back(outcome: str) -> None:
     """Comments and layout change nothing: the file parses to the policy that was derived."""
@@ -275,23 +235,6 @@ def test_the_text_is_the_policy_and_can_be_read_back(outcome: str) -> None:
 
     assert policy == stored
     assert (4 if outcome == "promoted" else 1) == len(stored.route_of("easy").steps)
-
-
-def test_the_text_is_laid_out_for_people() -> None:
-    """What each block is stands above it, and sizes and durations are told beside their base units."""
-    objectives = [objective("memory_headroom", at_least="10 GB"), objective("throughput_ratio", at_least=1.16)]
-    measured = replace(SOAKED, canaries=tuple(map(Canary.model_validate, ASKING)))
-    policy = certified(ended("easy", "promoted", measured=measured), ended("hard", "graded_back"), objective=objectives)
-
-    assert (GOLDEN / "policy.toml").read_text() == render(policy)
-
-
-def test_the_policy_says_what_it_rests_on() -> None:
-    """The digests of the manifest and the verdict, the grade and both dates travel with it."""
-    policy = written(ended("easy", "promoted"))
-
-    names = ("schema", "slo", "grade", "manifest_sha256", "verdict_sha256", "issued", "expires")
-    assert (1, "made", "certification", "abc", "def", *DATES.values()) == tuple(policy[name] for name in names)
 
 
 def conditions(*events: Event, **changes: Any) -> dict[str, Any]:
@@ -308,30 +251,13 @@ def under_conditions(*events: Event, findings: tuple[Finding, ...] = (), **chang
     return issue_policy(slo(**changes), verdict, run_manifest, events, verdict_sha256="d", issued=ISSUED)
 
 
-def test_the_policy_names_its_conditions() -> None:
-    """Sampling, context, load and prompt cache of what was certified are in the policy, and in each route its
-    context.
-    """
-    policy = conditions()
-
-    frozen = {"backend": "mlx-server", "target": "t", "prompt_cache": "off", "concurrency": 1, "max_tokens": 256}
-    assert {**frozen, "longest_prompt": 812, "sampling": {"temperature": 0.0}} == policy["conditions"]
-    assert [812] == [route["longest_prompt"] for route in policy["route"]]
-    assert "launch" not in policy
-
-
 def test_a_cache_that_was_on_is_not_called_off() -> None:
     """Where some prompts came from a cache that should be off, the policy does not say that it was."""
     warm = Finding(FindingKind.WARM_PROMPT, "easy, soak-1", "3 of 9 prompts were partly cached", "switch it off")
 
     assert "unknown" == under_conditions(findings=(warm,)).conditions.prompt_cache
-
-
-def test_an_attached_server_is_named_and_its_cache_may_be_unknown() -> None:
-    """Of a server that was already running the policy says what is known: its address, and no launch line."""
-    policy = conditions(frozen={"versions": {"url": "http://127.0.0.1:8080"}, "sight": ()})["conditions"]
-
-    assert ("http://127.0.0.1:8080", "unknown") == (policy["url"], policy["prompt_cache"])
+    attached = conditions(frozen={"versions": {"url": "http://127.0.0.1:8080"}, "sight": ()})["conditions"]
+    assert ("http://127.0.0.1:8080", "unknown") == (attached["url"], attached["prompt_cache"])
 
 
 def test_the_policy_holds_the_launch_lines_of_the_last_soaks() -> None:
@@ -413,12 +339,3 @@ def test_a_route_names_what_its_canaries_asked_for() -> None:
             "logit_bias": {"7": -100.0, "a b": 1.0},
         },
     ] == [request.model_dump(mode="json", exclude_defaults=True) for request in route.request]
-
-
-def test_a_route_that_does_not_speculate_names_no_requests() -> None:
-    """What was answered plainly is certified for nothing that a draft could answer."""
-    measured = replace(SOAKED, canaries=(Canary.model_validate(ASKING[0]),), models=("org/served",))
-
-    (route,) = written(ended("easy", "graded_back", measured=measured))["route"]
-
-    assert not {"models", "request"} & route.keys()

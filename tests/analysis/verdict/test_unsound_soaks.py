@@ -9,7 +9,7 @@ import pytest
 from gatekeeper.analysis.conclude import conclude
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.run_verdict import Verdict
-from gatekeeper.core.records import Claims, Generation, Rounds, StoredRecords
+from gatekeeper.core.records import Claims, Generation, Role, Rounds, StoredRecords
 from tests.builders.case import WINNING, Made, bare, concluded, with_soak
 from tests.builders.golden_words import says
 from tests.builders.slo import objective
@@ -75,12 +75,26 @@ def over_before_it_began(answers: Answers) -> Answers:
     return [replace(answers[0], answer=replace(answers[0].answer, ended_ns=-1)), *answers[1:]]
 
 
+def torn(answers: Answers) -> Answers:
+    """Interrupt the soak: two stretches of five minutes are no ten-minute soak."""
+    return [replace(answer, segment=int(answer.answer.sent_ns > 300e9)) for answer in answers]
+
+
+def beside(role: Role) -> Callable[[Answers], Answers]:
+    """Let all answers be such as lie beside the soak's clock."""
+    return lambda answers: [replace(answer, role=role) for answer in answers]
+
+
 UNPROVEN: dict[str, Callable[[Answers], Answers]] = {
     "nothing": lambda _: (),
     "no candidate": without("candidate"),
     "no plain twin": without("plain"),
     "one answer an arm": first_of_each_arm,
     "half a soak": half,
+    "two halves of a soak": torn,
+    "warm-ups alone": beside(Role.WARMUP),
+    "closing answers alone": beside(Role.CLOSING),
+    "plain blocks alone": beside(Role.BLOCK),
     "a baseline of two minds": of_two_minds,
     "arrivals before the request": before_it_was_sent,
     "an end before the beginning": over_before_it_began,
@@ -124,7 +138,9 @@ def test_a_candidate_that_does_nothing_is_not_promoted(name: str) -> None:
 
 
 def test_a_clock_that_ran_backwards_is_said() -> None:
-    """The verdict names the file, the answer and what is wrong with it, in the soak and in the sweep."""
+    """The verdict names the file, the answer and what is wrong with it, in the soak and in the sweep; so it does with
+    half a soak.
+    """
     soak = changed(before_it_was_sent)
     complete, _ = soaked_whole(bare({"easy": WINNING}))
     baseline = StoredRecords(tuple(before_it_was_sent(complete.sweep["baseline"].records)))
@@ -134,6 +150,7 @@ def test_a_clock_that_ran_backwards_is_said() -> None:
         reason, first, _ = str(verdict.incomplete).partition(", first in easy/")
         says("verdicts", "a clock that ran backwards is said", reason + first, file=file)
         assert 3 == verdict.exit_code
+    assert "600 s are required" in str(changed(half).incomplete)
 
 
 def test_answers_that_are_all_alike_have_no_spread() -> None:
@@ -142,12 +159,3 @@ def test_answers_that_are_all_alike_have_no_spread() -> None:
 
     (ratio,) = (check for check in verdict.workloads[0].checks if check.metric == "throughput_ratio")
     assert (0, 1.5, 1.5, 1.5) == (verdict.exit_code, ratio.lo, ratio.center, ratio.hi)
-
-
-def test_a_draft_that_changes_nothing_at_all_is_soaked_as_the_sweep_proves_nothing() -> None:
-    """Both arms alike to the nanosecond, where speculation must gain: the sweep may have seen a process that warms
-    up.
-    """
-    conclusion = conclude(bare({"easy": Made(1.0, 0.0)}))
-
-    assert [{"draft": "heavy", "num_draft_tokens": 4}] == [dict(leg.settings["easy"]) for leg in conclusion.needs]

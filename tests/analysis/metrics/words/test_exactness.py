@@ -107,26 +107,20 @@ def test_a_tie_explains_only_what_it_was_read_for(changes: dict[str, object]) ->
     assert not agrees(Tie("w", gap=0.0, **fields))  # type: ignore[arg-type]
 
 
-def test_nothing_read_explains_nothing() -> None:
-    """Without a tie a parting is unexplained, and the note says so and names the place."""
-    compared = compared_by(())
+def test_what_is_not_explained_by_a_tie_differs() -> None:
+    """Nothing was read; an answer that is the start of the other shows no choice; and one unexplained parting outweighs
+    what is excused elsewhere. The notes say what was excused and what was not.
+    """
+    unread, excused = compared_by(()), compared_by([tie(0.01)])
 
-    assert {"a": False} == compared.agree
-    says("estimates", "nothing read explains nothing", compared.notes()[0])
-
-
-def test_an_early_end_is_no_tie() -> None:
-    """An answer that is the start of the other shows no choice between tokens: it is unexplained."""
-    compared = compared_by([tie(0.0)], [1, 2])
-
-    assert {"a": False} == compared.agree
-
-
-def test_one_unexplained_parting_outweighs_excuses() -> None:
-    """A canary that parts at a tie in one answer and elsewhere in another differs, and is not counted as excused."""
-    compared = compared_by([tie(0.01)], [1, 2, 4], [7, 2, 3])
-
-    assert ({"a": False}, {}) == (compared.agree, compared.excused)
+    assert [{"a": False}] * 3 == [
+        unread.agree,
+        compared_by([tie(0.0)], [1, 2]).agree,
+        compared_by([tie(0.01)], [1, 2, 4], [7, 2, 3]).agree,
+    ]
+    assert {} == compared_by([tie(0.01)], [1, 2, 4], [7, 2, 3]).excused
+    says("estimates", "nothing read explains nothing", unread.notes()[0])
+    says("estimates", "an excuse is noted with its tolerance", "; ".join(excused.notes()))
 
 
 @pytest.mark.parametrize(
@@ -168,13 +162,6 @@ def explained_by_text(drafted: Sequence[Generation], plain: Sequence[Generation]
     return explanations_for(evidence, unread=True)
 
 
-def test_an_excuse_is_noted_with_its_tolerance() -> None:
-    """What was excused is said with the widest gap and the tolerance it was held against."""
-    compared = compared_by([tie(0.01)])
-
-    says("estimates", "an excuse is noted with its tolerance", "; ".join(compared.notes()))
-
-
 @pytest.mark.parametrize(("shift", "agrees_with_plain"), [(0.4, True), (0.2, False)])
 def test_a_measured_tolerance_takes_the_place_of_the_fixed_one(shift: float, agrees_with_plain: bool) -> None:
     """Where plain answers were read at two widths, a gap is numerics up to what moved there, and a defect beyond it."""
@@ -214,41 +201,25 @@ def test_what_was_read_explains_nothing_under_options(tokens: list[int], *, is_l
     assert is_late is any("differ late" in note for note in compared.notes())
 
 
-def test_texts_are_compared_where_no_tokens_are_shown() -> None:
-    """Without token ids the same text is the same output; calls are compared by what they call, not by their ids."""
-    call = {"function": {"name": "f", "arguments": "{}"}}
-    candidate = Answer(0, 1, text="x", tool_calls=({"id": "1", **call},))
-    twin = Answer(0, 1, text="x", tool_calls=({"id": "2", **call},))
-
-    assert same_output(candidate, twin)
-    assert not same_output(answer(text="x"), answer(text="y"))
+def calls(number: int, name: str = "f") -> Answer:
+    return answer(tool_calls=({"id": f"call_{number}", "function": {"name": name, "arguments": "{}"}},))
 
 
-def test_same_output_by_token_ids() -> None:
-    """The same text from other tokens is another answer where tokens are seen."""
-    first, equal, differing = (answer(ids, text="ab") for ids in ([1, 2, 3], [1, 2, 3], [1, 2, 4]))
-
-    assert same_output(first, equal)
-    assert not same_output(first, differing)
-
-
-def test_same_output_by_text_where_no_ids_are_seen() -> None:
-    """Without ids on both sides the text and the tool calls decide."""
-    call = {"id": "call_1", "function": {"name": "f", "arguments": "{}"}}
-    renamed = {"id": "call_2", "function": {"name": "f", "arguments": "{}"}}
-    other_call = {"function": {"name": "g", "arguments": "{}"}}
-    bare = answer(text="ab")
-
-    assert same_output(answer([1, 2, 3], text="ab"), bare)
-    assert not same_output(answer(text="ac"), bare)
-    assert same_output(answer(tool_calls=(call,)), answer(tool_calls=(renamed,)))
-    assert not same_output(answer(tool_calls=(call,)), answer(tool_calls=(other_call,)))
-    assert not same_output(answer(tool_calls=(call,)), answer())
-
-
-def test_what_was_thought_aloud_is_part_of_the_output() -> None:
-    """Answers that were cut off while they still reasoned have no text: they agree only if they reasoned the same."""
-    candidate = answer(reasoning="so 4")
-
-    assert same_output(candidate, answer(reasoning="so 4"))
-    assert not same_output(candidate, answer(reasoning="so 5"))
+@pytest.mark.parametrize(
+    ("candidate", "plain", "same"),
+    [
+        (answer([1, 2, 3], text="ab"), answer([1, 2, 3], text="ab"), True),
+        (answer([1, 2, 3], text="ab"), answer([1, 2, 4], text="ab"), False),
+        (answer([1, 2, 3], text="ab"), answer(text="ab"), True),
+        (answer(text="ac"), answer(text="ab"), False),
+        (calls(1), calls(2), True),
+        (calls(1), calls(1, "g"), False),
+        (calls(1), answer(), False),
+        # Answers that were cut off while they still reasoned have no text.
+        (answer(reasoning="so 4"), answer(reasoning="so 4"), True),
+        (answer(reasoning="so 4"), answer(reasoning="so 5"), False),
+    ],
+)
+def test_the_same_output(candidate: Answer, plain: Answer, *, same: bool) -> None:
+    """Tokens decide where both are seen; else text, reasoning and calls, whatever the ids of the calls."""
+    assert same == same_output(candidate, plain)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from random import Random
 
 import pytest
 from hypothesis import given
@@ -60,37 +59,10 @@ def chance(evidence: PairedAnswers) -> float:
         (" ".join(word * 2 for word in FINE.split()), True),
         ("", False),
     ],
-    ids=["prose", "repetition", "list", "doubled words", "doubled pieces", "empty"],
 )
 def test_repetition_and_doubled_pieces_are_told_from_prose(text: str, expected: bool) -> None:
     """A piece again and again at the end, or words twice, are degenerate; prose and lists are not."""
     assert expected == is_repetitive(text)
-
-
-@pytest.mark.whole
-def test_repetition_in_a_twentieth_of_the_answers_of_a_run_is_found_in_most_runs() -> None:
-    """232 canaries in three workloads, of which 5 % repeat themselves by chance: 95 % of such runs fail somewhere."""
-    random, failed = Random(1), 0
-    for _ in range(60):
-        runs = [
-            both_arms([STUCK if random.random() < 0.05 else OTHER for _ in range(n)], [FINE] * n, name)
-            for name, n in (("a", 88), ("b", 96), ("c", 48))
-        ]
-        fails = [
-            chance(
-                replace(
-                    run,
-                    elsewhere=tuple(
-                        generation for peer in runs if peer is not run for generation in (*peer.answers, *peer.plain)
-                    ),
-                )
-            )
-            < HARM_LEVEL
-            for run in runs
-        ]
-        failed += any(fails)
-
-    assert failed >= 55
 
 
 def test_answers_that_differ_in_words_alone_harm_nothing() -> None:
@@ -136,12 +108,8 @@ def test_a_test_without_power_proves_nothing(count: int, wanted: float, *, prove
 
     assert proves == isinstance(outcome, Estimate)
     if isinstance(outcome, Missing):
+        assert chance(replace(both_arms([STUCK] * 6, [FINE] * 6), visible_harm=wanted)) < HARM_LEVEL, "proven harm"
         assert "found if it were 89 % of the answers, and must be at 40 %: about 24 canaries" in outcome.because
-
-
-def test_harm_that_is_proven_needs_no_power() -> None:
-    """Six of six degenerate answers fail, however few they are."""
-    assert chance(replace(both_arms([STUCK] * 6, [FINE] * 6), visible_harm=0.4)) < HARM_LEVEL
 
 
 def test_words_that_are_known_to_be_the_targets_need_no_power() -> None:
@@ -167,7 +135,7 @@ def test_mid_p_is_that_of_the_binomial_distribution(worse: int, better: int) -> 
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("mean", [3.0, 6.0, 9.0, 14.0, 25.0])
+@pytest.mark.parametrize("mean", [3.0, 9.0, 25.0])
 def test_a_harmless_kernel_keeps_the_level(mean: float) -> None:
     """Over any number of signs, as they come about, a fair kernel fails with at most the chance of HARM_LEVEL."""
     canaries = 232
@@ -178,8 +146,3 @@ def test_a_harmless_kernel_keeps_the_level(mean: float) -> None:
     )
 
     assert false_alarms <= HARM_LEVEL
-
-
-def test_the_note_says_what_would_have_been_found() -> None:
-    """With the canaries of m4-24gb a twentieth of degenerate answers is found in 95 % of runs."""
-    assert visible_share(232) <= 0.05

@@ -48,19 +48,9 @@ def test_with_many_places_an_order_statistic_bounds_the_content() -> None:
 
 
 def test_the_tolerance_is_never_less_than_two_units_of_the_logits() -> None:
-    """Each of two logits is rounded, also where no place that was read shows it."""
+    """Each of two logits is rounded; where a third one leads, the whole lead was lost; failed readings show nothing."""
     assert UNITS * 0.125 == null(read([1.0], [1.0], unit=0.125)).tolerance
-
-
-def test_where_a_third_token_leads_the_whole_lead_was_lost() -> None:
-    """Its change is the lead."""
-    noise = null(read([0.75, 2.0], [None, 2.0]))
-
-    assert 0.75 == noise.tolerance
-
-
-def test_without_a_place_there_is_no_null() -> None:
-    """Readings that failed show nothing."""
+    assert 0.75 == null(read([0.75, 2.0], [None, 2.0])).tolerance
     assert isinstance(null_of([read([1.0], [0.5], fault="died")], 0.98), Missing)
 
 
@@ -100,26 +90,22 @@ def test_what_would_be_seen_is_refuted(leads: list[float], rate: float) -> None:
     assert noise.refutes(ComparedLeads((larger,) * number, tuple(leads)), places)
 
 
-def test_one_divergence_at_a_large_lead_may_be_numerics_and_three_are_not() -> None:
-    """Of 2,400 places with leads of 3 that were compared, noise of which 3 % is above 0.3 turns one in 140 runs."""
-    noise = Null(0.3, 0.03)
+@pytest.mark.parametrize(
+    ("larger", "lead", "places", "allowed", "refuted"),
+    [
+        (0.03, 3.0, (3.0,) * 2400, 1, 3),  # noise of which 3 % is above 0.3 turns one in 140 runs
+        (0.0125, 8.0, (0.4,) * 1000 + (8.0,) * 1000, 0, 2),
+        (0.0125, 0.4, (0.4,) * 1000 + (8.0,) * 1000, 4, 40),
+        (0.03, 0.3001, (0.3001,) * 267, 8, 40),  # none has a lead that numerics would not turn, and eight are expected
+    ],
+)
+def test_so_many_divergences_at_a_lead_are_numerics(
+    larger: float, lead: float, places: tuple[float, ...], allowed: int, refuted: int
+) -> None:
+    """Divergences are refuted by their number and by how much the target preferred another token."""
+    noise = Null(0.3, larger)
 
-    assert [False, True] == [noise.refutes(ComparedLeads((3.0,) * count, (3.0,) * 2400)) for count in (1, 3)]
-
-
-def test_few_divergences_at_large_leads_are_no_numerics_where_many_at_small_ones_are() -> None:
-    """A defect that changes few tokens shows by how much the target preferred another one, not by their number."""
-    noise, places = Null(0.3, 0.0125), (0.4,) * 1000 + (8.0,) * 1000
-
-    assert not noise.refutes(ComparedLeads((0.4,) * 4, places))
-    assert noise.refutes(ComparedLeads((8.0,) * 2, places))
-
-
-def test_many_divergences_at_small_leads_are_refuted_by_their_number() -> None:
-    """None of forty has a lead that numerics would not turn, and eight of them are expected."""
-    noise, places = Null(0.3, 0.03), (0.3001,) * 267
-
-    assert [False, True] == [noise.refutes(ComparedLeads((0.3001,) * number, places)) for number in (8, 40)]
+    assert [False, True] == [noise.refutes(ComparedLeads((lead,) * count, places)) for count in (allowed, refuted)]
 
 
 def test_divergences_of_all_workloads_count_together_where_one_has_too_few() -> None:

@@ -68,15 +68,6 @@ def test_nothing_is_left_where_nothing_can_be_compared(plain: Scored | None) -> 
     assert left_to_continue([answer("candidate", "abXdeY"), *([plain] if plain else [])]) is None
 
 
-def test_a_beginning_that_cannot_be_read_is_made_longer() -> None:
-    """A token more each time, and not for ever."""
-    drafting, plain = answer("candidate", "abX" + "d" * 40), answer("plain", "abcd")
-    unread = [Scored("w", "c", "plain", after=after, fault="unread") for after in range(3, 16)]
-
-    assert (drafting, 5, 10) == left_to_continue([drafting, plain, *unread[:2]])
-    assert left_to_continue([drafting, plain, *unread]) is None
-
-
 def continue_to_the_end(drafting: Scored, plain: Scored) -> list[Scored]:
     """Return what plain decoding writes after beginnings of an answer, where it would write the words of *plain*."""
     records: list[Scored] = []
@@ -94,13 +85,6 @@ def test_a_long_answer_is_continued_piece_by_piece() -> None:
 
     assert [1, 5, 15, 45, 77] == [piece.after for piece in pieces]
     assert [FEWEST, 10, 30, AT_ONCE, 24] == [len(piece.tokens) for piece in pieces]
-
-
-def test_a_piece_where_plain_decoding_ends_is_the_last_one() -> None:
-    """Fewer tokens than were to be written: there is nothing more to compare."""
-    drafting, plain = answer("candidate", "X" + "d" * 100), answer("plain", "a" + "d" * 8)
-
-    assert [1, 5] == [piece.after for piece in continue_to_the_end(drafting, plain)]
 
 
 @pytest.mark.parametrize(("every", "compared"), [(8, 400), (6, 340), (1, 80)])

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.analysis.plan.complaints import memory_fit, unprovable_objectives
+from gatekeeper.analysis.plan.complaints import memory_fit
 from gatekeeper.analysis.plan.complaints.complaint import Complaint
 from gatekeeper.backends.models.artifacts import cache_shape
 from gatekeeper.core.canary import Canary
@@ -59,11 +59,26 @@ def fitted(
 
 
 def test_a_pair_that_fits_is_added_up_and_not_complained_of() -> None:
-    """Every part stands in the sum: weights, caches, allowance, background and the promised headroom."""
+    """Weights, caches, allowance, background and the promised headroom are in the sum: the cache once for each stream,
+    the system's own share, and the target twice where the arms cannot share a process.
+    """
     fit = fitted(slo(), model("t", 4.6e9), model("d", 0.6e9))
+    share = memory_fit.system_share(slo(host={"chip": "Apple M4"}), "linux")
+    alone, crowd, mac, twice = (
+        fitted(written, model("t", 12e9), **more).needed
+        for written, more in (
+            (slo(), {}),
+            (slo(soak={"concurrency": 8}), {}),
+            (slo(), {"system": share}),
+            (slo(), {"shares_process": False}),
+        )
+    )
 
     assert 4.6e9 + 0.6e9 + 2 * CACHE + 1e9 + 4e9 + 10e9 == pytest.approx(fit.needed, rel=1e-3)
     assert [] == memory_fit.complaints(fit)
+    assert (7 * CACHE, share) == pytest.approx((crowd - alone, mac - alone))
+    assert share == memory_fit.system_share(slo(), "macos") > memory_fit.system_share(slo(), "linux") > 0
+    assert twice > alone + 1e9
 
 
 def test_memory_that_others_hold_now_is_said_with_who_holds_it() -> None:
@@ -129,18 +144,6 @@ def test_a_mapped_file_is_no_headroom() -> None:
     )
 
 
-def test_the_system_holds_memory_itself() -> None:
-    """A Mac's own share is in the sum, whatever the SLO's host or this one is called; Linux holds less."""
-    mac, unnamed = slo(host={"chip": "Apple M4"}), slo()
-
-    share = memory_fit.system_share(mac, "linux")
-    fit = fitted(mac, model("t", 4.6e9), system=share)
-
-    assert share == memory_fit.system_share(unnamed, "macos") > memory_fit.system_share(unnamed, "linux") > 0
-    assert share == fitted(unnamed, model("t", 4.6e9), system=share).needed - fitted(unnamed, model("t", 4.6e9)).needed
-    assert "system 3 GB" in fit.text()
-
-
 @pytest.mark.parametrize(
     ("chip", "limit", "weight"),
     [("Apple M4", 12 * GIB, "not-here"), ("Apple M4", None, "weak"), ("Apple M4", 20 * GIB, ""), (None, None, "")],
@@ -159,15 +162,6 @@ def test_the_gpu_may_not_wire_all_of_the_memory(chip: str | None, limit: float |
     assert all(("may let" in complaint.message) == (weight == "weak") for complaint in complaints)
 
 
-def test_streams_multiply_the_cache() -> None:
-    """The cache is needed once for each answer under way at the promised concurrency."""
-    alone = fitted(slo(), model("t", 1e9))
-    crowd = fitted(slo(soak={"concurrency": 8}), model("t", 1e9))
-
-    cache = next(part.bytes or 0.0 for part in alone.parts if part.name == "target cache")
-    assert 7 * cache == pytest.approx(crowd.needed - alone.needed)
-
-
 def test_what_the_named_host_can_not_hold_is_refused_everywhere() -> None:
     """A pair that does not fit the SLO's own [host] is an objective no run could prove, and the parts are shown."""
     (complaint,) = memory_fit.complaints(
@@ -176,16 +170,11 @@ def test_what_the_named_host_can_not_hold_is_refused_everywhere() -> None:
 
     assert "never" == complaint.weight
     says("complaints", "what the named host can not hold is refused everywhere", complaint.message)
+    for here in (slo(host={"memory_gb": 24}), slo()):
+        (small,) = memory_fit.complaints(fitted(here, model("t", 4.6e9), memory=16 * GIB))
+        assert "not-here" == small.weight
     short = 4.6e9 + 0.6e9 + 2 * CACHE + 1e9 + 4e9 + 10e9 - 16 * GIB
     assert f"reduce it by {show_bytes(short)}: a smaller" in complaint.hint
-
-
-def test_what_only_this_host_can_not_hold_is_not_here() -> None:
-    """Where the named host is large enough, or none is named, this host alone is too small."""
-    (complaint,) = memory_fit.complaints(fitted(slo(host={"memory_gb": 24}), model("t", 4.6e9), memory=16 * GIB))
-    (unnamed,) = memory_fit.complaints(fitted(slo(), model("t", 4.6e9), memory=16 * GIB))
-
-    assert ["not-here", "not-here"] == [complaint.weight, unnamed.weight]
 
 
 def test_an_unknown_memory_or_cache_is_never_taken_for_enough() -> None:
@@ -198,50 +187,23 @@ def test_an_unknown_memory_or_cache_is_never_taken_for_enough() -> None:
     assert "target cache unknown" in cache.message
 
 
-def test_two_processes_hold_the_target_twice() -> None:
-    """Where the arms cannot share a process the target is loaded twice, unless the headroom promised is larger
-    anyway.
-    """
-    twice = fitted(slo(), model("t", 12e9), shares_process=False)
-    once = fitted(slo(), model("t", 4e9), shares_process=False)
-
-    assert "target weights again" in [part.name for part in twice.parts]
-    assert "headroom" in [part.name for part in once.parts]
+HEADS = {"num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 8}
+WINDOWED = Shape(layers=2, kv_heads=4, head_dim=8, value_bytes=2, every_layer=False)
 
 
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
-        (
-            {"num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128},
-            DENSE,
-        ),
+        ({"num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128}, DENSE),
         (
             {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 64, "torch_dtype": "float32"},
             Shape(layers=2, kv_heads=4, head_dim=16, value_bytes=4, every_layer=True),
         ),
+        ({"text_config": {**HEADS, "sliding_window": 512}}, WINDOWED),
+        ({**HEADS, "layer_types": ["linear_attention", "full_attention"]}, WINDOWED),
         (
-            {"text_config": {"num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 8, "sliding_window": 512}},
-            Shape(layers=2, kv_heads=4, head_dim=8, value_bytes=2, every_layer=False),
-        ),
-        (
-            {
-                "num_hidden_layers": 2,
-                "num_attention_heads": 4,
-                "head_dim": 8,
-                "layer_types": ["linear_attention", "full_attention"],
-            },
-            Shape(layers=2, kv_heads=4, head_dim=8, value_bytes=2, every_layer=False),
-        ),
-        (
-            {
-                "num_hidden_layers": 2,
-                "num_attention_heads": 4,
-                "head_dim": 8,
-                "sliding_window": 512,
-                "use_sliding_window": False,
-            },
-            Shape(layers=2, kv_heads=4, head_dim=8, value_bytes=2, every_layer=True),
+            {**HEADS, "sliding_window": 512, "use_sliding_window": False},
+            WINDOWED.model_copy(update={"every_layer": True}),
         ),
         ({"model_type": "mamba"}, None),
         ({"num_hidden_layers": 2, "num_attention_heads": 0, "hidden_size": 64}, None),
@@ -250,22 +212,3 @@ def test_two_processes_hold_the_target_twice() -> None:
 def test_the_cache_is_read_from_the_config(config: dict[str, Any], expected: Shape | None) -> None:
     """Layers, heads and their size come from config.json; windows and hybrid layers make it an upper estimate."""
     assert expected == cache_shape(config)
-
-
-def test_a_latency_bound_says_its_tokens_per_second() -> None:
-    """45 ms at the 95 % quantile is at least 22.2 tok/s there, and 44 tok/s is a token every 22.7 ms: notes, not
-    refusals.
-    """
-    objectives = [
-        {"metric": "itl_p95", "at_most": "45 ms", "why": "w"},
-        {"metric": "decode_throughput", "at_least": "44 tok/s", "why": "w"},
-        {"metric": "tpot_p95", "at_most": "400 ms", "why": "w"},
-        {"metric": "ttft", "at_most": "1 s", "why": "w"},
-    ]
-
-    latency, speed, mean = unprovable_objectives.latency_complaints(slo(objective=objectives))
-
-    assert ("weak", "weak") == (latency.weight, speed.weight)
-    says("complaints", "a latency bound says its tokens per second", latency.message)
-    assert "at least 2.5 tok/s" in mean.message
-    assert "every 22.7 ms" in speed.message

@@ -7,7 +7,6 @@ import pytest
 from gatekeeper.analysis.plan.complaints.probed_capabilities import (
     ProbeAnswers,
     confirmed_sight,
-    probe_canary,
     probe_findings,
 )
 from gatekeeper.analysis.plan.complaints.unprovable_objectives import BackendTraits, missing_capabilities
@@ -15,7 +14,7 @@ from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Claims, Rounds
 from gatekeeper.core.records.arrivals import Arrival
 from tests.builders.golden_words import says
-from tests.builders.slo import canary, objective, slo
+from tests.builders.slo import objective, slo
 
 SPEED = Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.PLAIN
 EVERYTHING = SPEED | Sight.ROUNDS | Sight.CLAIMED_ROUNDS | Sight.COLD | Sight.MEMORY
@@ -28,6 +27,8 @@ def test_what_is_shown_is_believed() -> None:
     sight = confirmed_sight(ProbeAnswers(PLAIN, DRAFTED), EVERYTHING, uncached=False)
 
     assert EVERYTHING == sight
+    # Where the prompt cache is off by our own doing, an answer's silence on it is no loss.
+    assert Sight.COLD in confirmed_sight(ProbeAnswers(replace(PLAIN, claims=Claims()), None), EVERYTHING, uncached=True)
     assert [] == probe_findings(ProbeAnswers(PLAIN, DRAFTED), EVERYTHING, "")
 
 
@@ -106,13 +107,6 @@ def test_a_failure_is_the_runs_to_record() -> None:
     ]
 
 
-def test_a_cache_we_switched_off_need_not_be_told_of() -> None:
-    """Where the prompt cache is off by our own doing, an answer's silence on it is no loss."""
-    quiet = replace(PLAIN, claims=Claims())
-
-    assert Sight.COLD in confirmed_sight(ProbeAnswers(quiet, None), EVERYTHING, uncached=True)
-
-
 @pytest.mark.parametrize("drafted", [replace(DRAFTED, rounds=Rounds(8, 0, 0)), replace(PLAIN, claims=Claims(0, 0))])
 def test_a_silent_draft_is_named_with_its_usual_cause(drafted: Answer) -> None:
     """A draft that proposes nothing is a finding before the run, and the advice is this system's own."""
@@ -171,15 +165,3 @@ def test_a_gap_per_token_needs_the_tokens_of_each_piece(pieces: int, counted: bo
 
     assert refused == bool(complaints)
     assert all("each piece" in complaint.message for complaint in complaints)
-
-
-def test_the_shortest_prompt_without_tools_is_asked() -> None:
-    """A glance costs little, and a tool call that comes in one piece does not pass for a server that does not
-    stream.
-    """
-    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
-    short = canary("a-short", tools=tools)
-    long = canary("b-rather-long-a-name")
-
-    assert long == probe_canary([short, long])
-    assert short == probe_canary([short])

@@ -75,11 +75,3 @@ def test_no_soak_proves_that_nothing_was_lost(bound: float) -> None:
 
     assert "duration" not in complaint.hint
     assert suggested(complaint) < 1
-
-
-def test_where_the_pairs_are_unknown_nothing_is_said() -> None:
-    """A workload that no soak pairs with plain decoding, and a metric that is no speed, are left alone."""
-    counted = slo(objective("acceptance_rate", at_least=0.999, against="certified"))
-
-    assert [] == complaints(promised(0.99), 0.0)
-    assert [] == complaints(counted)
