@@ -86,13 +86,8 @@ def test_the_steps_go_down_to_plain_decoding() -> None:
 
     assert [4, 2, None] == [dict(step).get("num_draft_tokens") for step in policy.route_of("tools").steps]
     assert ((("draft", None),),) == policy.route_of("prose").steps
-
-
-def test_what_has_no_route_decodes_plainly() -> None:
-    """An unknown workload is off."""
-    route = parse(GOOD, "policy.toml").route_of("poems")
-
-    assert not route.speculation
+    assert not policy.route_of("poems").speculation, "what has no route decodes plainly"
+    assert [False, True] == [policy.has_expired(datetime(2026, 1, day, 23, tzinfo=UTC)) for day in (30, 31)]
 
 
 def test_a_guard_of_the_host_guards_every_route() -> None:
@@ -101,14 +96,6 @@ def test_a_guard_of_the_host_guards_every_route() -> None:
 
     assert ["memory_headroom", "acceptance_rate"] == [guard.metric for guard in policy.guards_of("tools")]
     assert ["memory_headroom"] == [guard.metric for guard in policy.guards_of("prose")]
-
-
-def test_its_time_ends_with_its_date() -> None:
-    """It holds for 30 days from its issue, and no longer than that."""
-    policy = parse(GOOD, "policy.toml")
-
-    assert 30 * 86400.0 == policy.lifetime
-    assert [False, True] == [policy.has_expired(datetime(2026, 1, day, 23, tzinfo=UTC)) for day in (30, 31)]
 
 
 @pytest.mark.parametrize(

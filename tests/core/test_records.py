@@ -77,15 +77,6 @@ def test_arrivals_of_other_types_are_damage(arrivals: str) -> None:
         ANSWERS.validate_json(line(arrivals))
 
 
-def test_greedy_answers_share_their_tokens() -> None:
-    """The same tokens, answered again at another time, are held once."""
-    first, again = (Arrivals([(at + step, 1, True, 7 * step) for step in range(50)]) for at in (0, 1000))
-
-    assert first.token_ids is again.token_ids
-    assert first.tokens is again.tokens
-    assert first != again
-
-
 def test_equal_settings_are_held_once_and_none_is_changed() -> None:
     """Of one setting all answers hold the same object; 1 and true are two settings, and a list as a value is read as
     well.

@@ -49,17 +49,11 @@ def test_equals(text: str, expected: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("1. red", True), ("So:\n1. red", False), ("Answer: ONE", False), ("", False)]
+    ("text", "expected"), [("1. red", True), ("So:\n1. red", False), ("1. Red", False), ("", False)]
 )
 def test_regex(text: str, expected: bool) -> None:
-    """`regex` is searched for, and anchors mean what they say."""
-    assert expected == right({"regex": "^1\\."}, text)
-
-
-def test_a_pattern_minds_case() -> None:
-    """Another case is another text."""
-    assert right({"regex": "oslo"}, "in oslo")
-    assert not right({"regex": "oslo"}, "in Oslo")
+    """`regex` is searched for, anchors mean what they say, and another case is another text."""
+    assert expected == right({"regex": "^1\\. r"}, text)
 
 
 SCHEMA = {"json_schema": {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}}}}
@@ -114,19 +108,6 @@ WEATHER: dict[str, Any] = {
         ((call(city="Oslo", days=3), call(city="Oslo", days=3)), False),
         ((), False),
     ],
-    ids=[
-        "exact",
-        "optional left out",
-        "case",
-        "number as text",
-        "other value",
-        "missing",
-        "unknown",
-        "bool for int",
-        "other name",
-        "twice",
-        "none",
-    ],
 )
 def test_tool_call(calls: tuple[dict[str, Any], ...], expected: bool) -> None:
     """One exact call: lists are choices, "" among them makes the argument optional, and nothing else may be passed."""
@@ -141,11 +122,7 @@ def test_true_is_not_one(expected_value: Any, given_value: Any) -> None:
     expect = {"tool_call": {"name": "f", "arguments": {"x": expected_value}}}
 
     assert not right(expect, calls=(call("f", x=given_value),))
-
-
-def test_a_number_is_its_value() -> None:
-    """JSON has one kind of number: 3.0 is 3."""
-    assert right({"tool_call": {"name": "f", "arguments": {"x": 3}}}, calls=(call("f", x=3.0),))
+    assert right({"tool_call": {"name": "f", "arguments": {"x": 3}}}, calls=(call("f", x=3.0),)), "3.0 is 3"
 
 
 def test_a_list_valued_argument_is_written_as_a_choice_of_lists() -> None:
@@ -166,18 +143,10 @@ PARALLEL: dict[str, Any] = {
 
 @given(st.permutations([call("f", x=1), call("f", x=2)]))
 def test_parallel_calls_come_in_any_order(calls: list[dict[str, Any]]) -> None:
-    """Each expected call is used once, and a choice that fits two is not wasted on the wrong one."""
+    """Each expected call is used once, and a choice that fits two is not wasted on the wrong one; none wants none."""
     assert right(PARALLEL, calls=tuple(calls))
-
-
-def test_parallel_calls_are_counted() -> None:
-    """One call cannot stand for two, and two equal ones do not cover a call that none of them is."""
     assert not right(PARALLEL, calls=(call("f", x=1),))
     assert not right(PARALLEL, calls=(call("f", x=2), call("f", x=2)))
-
-
-def test_no_call_expected() -> None:
-    """An empty `tool_calls` wants an answer that calls nothing."""
     assert right({"tool_calls": []})
     assert not right({"tool_calls": []}, calls=(call(),))
 
@@ -198,13 +167,8 @@ def test_no_call_expected() -> None:
 def test_garbled_calls_are_wrong_not_a_crash(garbled: dict[str, Any]) -> None:
     """Whatever a subject sends as a call is graded, never an error of ours."""
     assert not right(WEATHER, calls=(garbled,))
-
-
-def test_no_arguments_may_be_written_as_nothing() -> None:
-    """Some servers write the arguments of a call without any as an empty string."""
-    expect = {"tool_call": {"name": "ping"}}
-
-    assert right(expect, calls=({"function": {"name": "ping", "arguments": ""}},))
+    # Some servers write the arguments of a call without any as an empty string.
+    assert right({"tool_call": {"name": "ping"}}, calls=({"function": {"name": "ping", "arguments": ""}},))
 
 
 JSON_VALUES = st.recursive(

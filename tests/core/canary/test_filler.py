@@ -1,7 +1,6 @@
 """Long prompts from a seed: as long as asked, the same everywhere, and still the same question."""
 
 import hashlib
-from itertools import pairwise
 
 import pytest
 
@@ -14,7 +13,7 @@ def some(name: str, count: int) -> tuple[Canary, ...]:
     return parse((shipped_folder("canaries") / f"{name}.jsonl").read_text("utf-8"), name)[:count]
 
 
-@pytest.mark.parametrize("tokens", [1000, 4000, 16_000, 20_000])
+@pytest.mark.parametrize("tokens", [1000, 20_000])
 @pytest.mark.parametrize("name", ["prose", "tools"])
 def test_a_prompt_is_as_long_as_asked(name: str, tokens: int) -> None:
     """Messages and tools together have about that many tokens; question, tools and expectation are those of the
@@ -32,13 +31,6 @@ def test_the_text_is_the_same_on_every_machine() -> None:
     content = with_context(some("prose", 1), 1000)[0].messages[-1]["content"]
 
     assert "37aaebd884927886" == hashlib.sha256(content.encode()).hexdigest()[:16]
-
-
-def test_no_two_prompts_share_a_beginning() -> None:
-    """A prompt cache finds nothing to reuse after the first line, which all have."""
-    texts = sorted(prompt.messages[-1]["content"][:120] for prompt in with_context(some("prose", 8), 4000))
-
-    assert all(text != following for text, following in pairwise(texts))
 
 
 def test_a_prompt_that_is_long_enough_stays() -> None:

@@ -12,24 +12,7 @@ from gatekeeper.core.canary.pattern import compile_pattern
 from gatekeeper.core.parse import ParseError
 
 CANARIES = Path(__file__).parents[3] / "canaries"
-SINGLE = [
-    *"abAB1 é",
-    ".",
-    r"\n",
-    r"\w",
-    r"\W",
-    r"\s",
-    r"\d",
-    "[ab]",
-    "[^a]",
-    "[a-b1]",
-    "^",
-    "$",
-    r"\b",
-    r"\B",
-    r"\A",
-    r"\Z",
-]
+SINGLE = [*"abAB1 é.^$", r"\n", r"\w", r"\W", r"\s", r"\d", "[ab]", "[^a]", "[a-b1]", r"\b", r"\B", r"\A", r"\Z"]
 REPEATS = ["*", "+", "?", "*?", "+?", "??", "{2}", "{1,3}", "{0,2}?", "{2,}"]
 AROUND = ["(?:", "(?=", "(?!", "(?<=", "(?<!", "(?i:", "(?m:", "(?s:", "(?-i:", "("]
 
@@ -82,14 +65,8 @@ def test_shipped_patterns_grade_as_re_does() -> None:
     """Every pattern of a shipped canary finds the same as `re`."""
     patterns = shipped()
 
-    wrong = [
-        (pattern, text)
-        for pattern in patterns
-        for text in TEXTS
-        if bool(re.search(pattern, text)) != compile_pattern(pattern)(text)
-    ]
-
-    assert [] == wrong
+    for pattern in patterns:
+        assert [bool(re.search(pattern, text)) for text in TEXTS] == [compile_pattern(pattern)(text) for text in TEXTS]
     assert 100 < len(patterns)
 
 
@@ -130,6 +107,7 @@ def test_a_search_that_costs_too_much_ends() -> None:
         pytest.param("(?>a+)b", "atomic group", id="atomic-group"),
         pytest.param("a++b", "possessive", id="possessive-repeat"),
         pytest.param("(a)?(?(1)b|c)", "conditional", id="conditional-group"),
+        pytest.param("([a-z])" * 9 + "".join(rf"\{at}" for at in range(1, 10)), "back-reference", id="multiplied"),
     ],
 )
 def test_a_pattern_without_a_bound_is_refused(pattern: str, why: str) -> None:
@@ -167,9 +145,3 @@ def test_a_reference_to_few_words_is_written_out(pattern: str) -> None:
     ]
 
     assert [bool(re.search(pattern, text)) for text in texts] == [compile_pattern(pattern)(text) for text in texts]
-
-
-def test_references_that_multiply_are_refused() -> None:
-    """Groups of a few words multiply; a pattern that would grow without bound is refused."""
-    with pytest.raises(ParseError, match="back-reference"):
-        compile_pattern("([a-z])" * 9 + "".join(rf"\{number}" for number in range(1, 10)))

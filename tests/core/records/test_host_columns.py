@@ -140,17 +140,6 @@ def test_a_damaged_line_is_damage_after_any_number_of_whole_ones(tmp_path: Path,
     assert [sample_at(0, 5e9 - 1), sample_at(1, 5e9)] == samples
 
 
-def test_a_line_in_another_order_is_read_as_it_is(tmp_path: Path) -> None:
-    """A value that turns from a number into nothing counts as that."""
-    samples = [sample_at(0), sample_at(1, None), sample_at(2)]
-    document = json.loads(line_of(sample_at(3)))
-    reordered = json.dumps(dict(reversed(document.items()))).encode() + b"\n"
-
-    stored, trouble = read(tmp_path / "host.jsonl", [*map(line_of, samples), reordered])
-
-    assert ([*samples, sample_at(3)], None) == (stored, trouble)
-
-
 @pytest.mark.parametrize(
     ("before", "after"),
     [
