@@ -151,21 +151,10 @@ def test_the_footprint_is_the_trees_pss_and_swap(root: Path) -> None:
     footprint = linux.Footprint(lambda: [10, 11, 12, 13], root).read()
 
     assert footprint == {"subject_footprint": (110 + 200) * 1024.0}
-
-
-def test_no_process_is_no_footprint(root: Path) -> None:
-    """A process that has ended, or none at all, has an absent footprint: not zero bytes."""
-    assert linux.Footprint(lambda: [999_999], root).read() == {"subject_footprint": Status.ABSENT}
-    assert linux.Footprint(list, root).read() == {"subject_footprint": Status.ABSENT}
-
-
-@pytest.mark.usefixtures("written_processes")
-def test_a_changed_rollup_is_a_parse_error(root: Path) -> None:
-    """Without Pss there is no footprint, Rss or not."""
-    process(root, 10)
-    put(root, "10/smaps_rollup", "Rss:  999 kB\nSwap:  1 kB\n")
-
-    assert linux.Footprint(lambda: [10], root).read() == {"subject_footprint": BAD}
+    # A process that has ended, or none at all, has an absent footprint; without Pss there is none, Rss or not.
+    put(root, "14/smaps_rollup", "Rss:  999 kB\nSwap:  1 kB\n")
+    for pids, status in (([999_999], Status.ABSENT), ([], Status.ABSENT), ([14], BAD)):
+        assert linux.Footprint(lambda roots=pids: roots, root).read() == {"subject_footprint": status}  # type: ignore[misc]
 
 
 @pytest.mark.usefixtures("written_processes")

@@ -10,8 +10,6 @@ import psutil
 import pytest
 
 from gatekeeper.core.errors import GatekeeperError
-from gatekeeper.core.slo import Profile
-from gatekeeper.core.toml_file import parse
 from gatekeeper.host.simulated_load import apply_load, worker_jobs
 from tests.builders.golden_words import says
 from tests.builders.waiting import until
@@ -94,13 +92,3 @@ def test_a_load_this_host_cannot_carry_is_an_error() -> None:
             stack.enter_context(apply_load(1e18))
 
         assert "background" in caught.value.hint
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "soak" / "profiles").glob("*.toml")), ids=lambda path: path.stem)
-def test_every_shipped_profile_is_well_formed(path: Path) -> None:
-    """It can be read, has its file's name and a reason, and only two of them add a background load."""
-    profile = parse(path.read_text("utf-8"), path.name, Profile)
-
-    assert path.stem == profile.name
-    assert profile.why
-    assert (path.stem in {"desktop", "thermal-soaked"}) == any(profile.background.model_dump().values())

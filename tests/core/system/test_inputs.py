@@ -8,10 +8,10 @@ import pytest
 from gatekeeper.analysis.verdict.policy.certified_policy import certified_requests
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.manifest import File, Manifest, sha256
-from gatekeeper.core.rules import RULES
 from gatekeeper.core.system import inputs
 from gatekeeper.core.system.run_directory import RunDirectory
 from tests.builders.golden_words import says
+from tests.builders.manifest import manifest
 
 SLO = """\
 schema = 1
@@ -77,60 +77,36 @@ def edited(folder: Path, old: str, new: str) -> Path:
     return path
 
 
-def _gone(folder: Path) -> Path:
-    return folder / "mode.toml"
-
-
-def _folder(folder: Path) -> Path:
-    return folder
-
-
 def _not_utf8(folder: Path) -> Path:
     (folder / "made.toml").write_bytes(SLO.encode() + b"# caf\xe9\n")
     return folder / "made.toml"
 
 
-def _no_canaries(folder: Path) -> Path:
-    return edited(folder, '"tools.jsonl"', '"tool.jsonl"')
+def loaded(folder: Path, profile: str, line: str = "") -> Path:
+    """Name a soak profile in the SLO, one that is written here where it is a file."""
+    if line:
+        (folder / profile).write_text(f'schema = 1\nname = "mine"\n{line}\n')
+    return edited(folder, "[[objective]]", f'[soak]\nprofile = "{profile}"\n[[objective]]')
 
 
-def _no_set(folder: Path) -> Path:
-    return edited(folder, '"tools.jsonl"', '"jsn"')
+def renamed(folder: Path, canaries: str) -> Path:
+    return edited(folder, '"tools.jsonl"', f'"{canaries}"')
 
 
-def _no_profile(folder: Path) -> Path:
-    return edited(folder, "[[objective]]", '[soak]\nprofile = "steddy"\n[[objective]]')
-
-
-def _no_weight(folder: Path) -> Path:
-    (folder / "mine.toml").write_text('schema = 1\nname = "mine"\nmix = { other = 1 }\n')
-    return edited(folder, "[[objective]]", '[soak]\nprofile = "mine.toml"\n[[objective]]')
-
-
-def _no_such_tier(folder: Path) -> Path:
-    return edited(folder, "[[objective]]", '[soak]\nprofile = "long-context"\n[[objective]]')
-
-
-def _bad_profile(folder: Path) -> Path:
-    (folder / "mine.toml").write_text('schema = 1\nname = "mine"\n\narival = "open"\n')
-    return edited(folder, "[[objective]]", '[soak]\nprofile = "mine.toml"\n[[objective]]')
-
-
+UNKNOWN_SET = "made.toml: line 10: workload[1].canaries: unknown canary set 'jsn'"
 WRONG: dict[str, tuple[Callable[[Path], Path], str, str]] = {
-    "no such SLO": (_gone, "mode.toml does not exist", "made.toml"),
-    "a folder": (_folder, "is a folder", "name a file in it"),
+    "no such SLO": (lambda folder: folder / "mode.toml", "mode.toml does not exist", "made.toml"),
+    "a folder": (lambda folder: folder, "is a folder", "name a file in it"),
     "not UTF-8": (_not_utf8, "is not UTF-8", "UTF-8"),
-    "no such canaries": (_no_canaries, "workload[1].canaries", "tools.jsonl"),
-    "no such set": (
-        _no_set,
-        "made.toml: line 10: workload[1].canaries: unknown canary set 'jsn'",
-        "did you mean 'json'?",
-    ),
-    "where a set is looked for": (_no_set, "unknown canary set", "slos/canaries"),
-    "no such profile": (_no_profile, "soak.profile: unknown soak profile 'steddy'", "steady"),
-    "no such tier": (_no_such_tier, "names the tier long", 'tier = "long"'),
-    "no weight": (_no_weight, "tools no weight", "add a weight"),
-    "a bad profile": (_bad_profile, "mine.toml: line 4: arival: unknown key", "arrival"),
+    "no such canaries": (lambda folder: renamed(folder, "tool.jsonl"), "line 10: workload[1].canaries", "tools.jsonl"),
+    # A path that ends in .jsonl is that file or an error, even where a shipped set has its name.
+    "a path is no name": (lambda folder: renamed(folder, "json.jsonl"), "does not exist", ""),
+    "no such set": (lambda folder: renamed(folder, "jsn"), UNKNOWN_SET, "did you mean 'json'?"),
+    "where a set is looked for": (lambda folder: renamed(folder, "jsn"), "unknown canary set", "slos/canaries"),
+    "no such profile": (lambda folder: loaded(folder, "steddy"), "unknown soak profile 'steddy'", "steady"),
+    "no such tier": (lambda folder: loaded(folder, "long-context"), "names the tier long", 'tier = "long"'),
+    "no weight": (lambda folder: loaded(folder, "mine.toml", "mix = { other = 1 }"), "tools no weight", "add a weight"),
+    "a bad profile": (lambda folder: loaded(folder, "mine.toml", "arival = 1"), "line 3: arival: unknown", "arrival"),
 }
 
 
@@ -172,40 +148,9 @@ def test_a_shipped_set_is_found_by_its_name(folder: Path, name: str) -> None:
     assert sha256(shipped.read_text("utf-8")) == slo_inputs.files["workload tools"].sha256
 
 
-def test_a_path_is_never_taken_for_a_name(folder: Path) -> None:
-    """A path that ends in .jsonl is that file or an error, even where a shipped set has its name."""
-    (folder / "tools.jsonl").unlink()
-
-    with pytest.raises(InputError, match="does not exist"):
-        inputs.read(folder / "made.toml")
-
-
-def test_a_missing_canary_file_is_located(folder: Path) -> None:
-    """The line of the SLO that names it is in the message."""
-    with pytest.raises(InputError, match="line 10: "):
-        inputs.read(_no_canaries(folder))
-
-
 def frozen(slo_inputs: inputs.Inputs) -> Manifest:
-    return Manifest.model_validate(
-        {
-            "schema": 1,
-            "slo": slo_inputs.files["slo"],
-            "backend": "scripted",
-            "shares_process": True,
-            "streams": 1,
-            "restart_knobs": [],
-            "sight": [],
-            "target": None,
-            "sampling": {},
-            "canaries": {"tools": slo_inputs.files["workload tools"]},
-            "profile": slo_inputs.files["profile"],
-            "versions": {},
-            "host": {},
-            "rules": RULES,
-            "frozen_at": "now",
-        }
-    )
+    files = slo_inputs.files
+    return manifest(slo=files["slo"], canaries={"tools": files["workload tools"]}, profile=files["profile"])
 
 
 def stored(folder: Path, texts: dict[str, str]) -> RunDirectory:

@@ -55,20 +55,6 @@ def test_models_are_downloaded_by_a_command_that_runs(installed: Path, monkeypat
     assert "hf" == own_command.hub_command()
 
 
-def test_sentences_are_left_as_they_are(installed: Path) -> None:
-    """Commands are written as they must be typed; the name of the program in a sentence, in a path and of a module
-    is not.
-    """
-    del installed
-    text = "gatekeeper failed: see docs/gatekeeper init\n  hint: gatekeeper init -o x.toml"
-
-    written = own_command.with_own_commands(text, {"init"})
-
-    assert text.replace("hint: gatekeeper", "hint: .venv/bin/gatekeeper") == written
-    assert [".venv/bin/gatekeeper", "admit"] == own_command.as_typed("gatekeeper admit").split()
-    assert "pip" == own_command.as_typed("pip")
-
-
 def test_a_pasted_command_runs() -> None:
     """What a module that was started by `python -m` prints as the next command is a command of the same
     installation.

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gatekeeper.core.errors import GatekeeperError
-from gatekeeper.core.records import Answer, Event, EventKind, Generation, HostSample, Reading, Role, Rounds, setting
+from gatekeeper.core.records import Answer, Event, EventKind, Generation, Role, Rounds, setting
 from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.system import record_files
 from gatekeeper.run.events import EventRecorder
@@ -77,20 +77,6 @@ def test_records_come_back_as_they_were(tmp_path: Path) -> None:
     assert isinstance(loaded.records[0].answer.arrivals[0], Arrival)
 
 
-def test_every_record_is_on_disk_before_the_next(tmp_path: Path) -> None:
-    """Nothing waits in a buffer: a reader sees each record as soon as it was written."""
-    path = tmp_path / "a.jsonl"
-    file = record_files.RecordWriter(path, record_files.EVENTS)
-
-    counts = []
-    for number in range(3):
-        file(event(number))
-        counts.append(len(record_files.read_records(path, record_files.EVENTS).records))
-    file.close()
-
-    assert [1, 2, 3] == counts
-
-
 def test_the_closing_line_counts(tmp_path: Path) -> None:
     """The last line of a finished file says how many records it holds; a finished file takes no more."""
     path = written(tmp_path / "a.jsonl")
@@ -98,16 +84,10 @@ def test_the_closing_line_counts(tmp_path: Path) -> None:
     assert {"end": True, "records": 3} == json.loads(path.read_text().splitlines()[-1])
     again = record_files.RecordWriter(path, record_files.EVENTS)
     assert (True, 3) == (again.finished, len(again.records))
+    assert record_files.read_records(written(tmp_path / "none.jsonl", 0), record_files.EVENTS).trouble is None
+    assert "missing" == record_files.read_records(tmp_path / "gone.jsonl", record_files.EVENTS).trouble
     with pytest.raises(GatekeeperError):
         again(event(9))
-
-
-def test_an_empty_finished_file_is_whole(tmp_path: Path) -> None:
-    """No record is a count, too; an empty or missing file is trouble."""
-    assert record_files.read_records(written(tmp_path / "a.jsonl", 0), record_files.EVENTS).trouble is None
-    (tmp_path / "empty.jsonl").touch()
-    assert record_files.read_records(tmp_path / "empty.jsonl", record_files.EVENTS).trouble
-    assert "missing" == record_files.read_records(tmp_path / "none.jsonl", record_files.EVENTS).trouble
 
 
 DAMAGE: dict[str, tuple[Callable[[list[bytes]], list[bytes]], int]] = {
@@ -163,32 +143,6 @@ def test_a_line_longer_than_any_record_is_damage(tmp_path: Path, monkeypatch: py
     stored = record_files.read_records(path, record_files.EVENTS)
 
     assert (2, "line 3 is longer than 1000 bytes", True) == (len(stored.records), stored.trouble, stored.damaged)
-
-
-def test_a_resumed_file_goes_on_after_its_last_whole_record(tmp_path: Path) -> None:
-    """The half line of a crash is cut off, and the finished file is whole."""
-    path = written(tmp_path / "a.jsonl", finish=False)
-    path.write_bytes(path.read_bytes()[:-5])
-
-    file = record_files.RecordWriter(path, record_files.EVENTS)
-    before = [record.detail["number"] for record in file.records]
-    file(event(7))
-    file.finish()
-
-    loaded = record_files.read_records(path, record_files.EVENTS)
-    assert ([0, 1], None) == (before, loaded.trouble)
-    assert [0, 1, 7] == [record.detail["number"] for record in loaded.records]
-
-
-def test_host_samples_keep_their_statuses(tmp_path: Path) -> None:
-    """A denied reading is denied after reading it back; it never becomes zero."""
-    sample = HostSample("now", 5, {"gpu_power": Reading(None, "W", "powermetrics", "denied")}, phase="soak-1")
-    file = record_files.RecordWriter(tmp_path / "host.jsonl", record_files.SAMPLES)
-
-    file(sample)
-    file.finish()
-
-    assert [sample] == list(record_files.read_records(tmp_path / "host.jsonl", record_files.SAMPLES).records)
 
 
 def test_a_full_disk_keeps_what_was_written(tmp_path: Path) -> None:

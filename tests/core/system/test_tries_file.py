@@ -135,15 +135,6 @@ def test_a_record_has_a_largest_size(record: Path) -> None:
     assert record.stat().st_size < tries_file.MOST_BYTES
 
 
-def test_a_record_made_huge_is_read_up_to_its_largest_size(record: Path) -> None:
-    """A file that grew by another hand is not read whole."""
-    tries_file.add(attempt(1))
-    with record.open("ab") as file:
-        file.truncate(64 << 20)
-
-    assert (1, tries_file.DAMAGED) == (len(tries_file.read().tries), tries_file.read().gap)
-
-
 def link(path: Path) -> None:
     (path.parent / "elsewhere").write_text("kept")
     path.symlink_to(path.parent / "elsewhere")

@@ -195,15 +195,6 @@ def test_a_call_that_fails_now_and_then_loses_no_sample(monkeypatch: pytest.Monk
     assert used == {"host_statistics64", *(("vm_stat",) if trouble == "every_fourth" else ())}
 
 
-@pytest.mark.usefixtures("healthy_mac")
-def test_at_most_one_program_is_started_a_second() -> None:
-    """While the calls answer, the programs that run once a period are at most sixty a minute together."""
-    tools = [source for source in sources() if isinstance(source, Tool) and not source.fallback]
-
-    assert tools
-    assert sum(1 / max(tool.period, 1.0) for tool in tools) <= 1.0
-
-
 def test_a_sampler_starts_nothing_where_tokens_are_timed(healthy_mac: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     """One process of ours makes the calls and starts the tools; ours starts no tool, and leaving ends that process."""
     monkeypatch.delenv("STAND_IN")

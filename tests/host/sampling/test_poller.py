@@ -52,15 +52,6 @@ def test_a_healthy_mac_serves_every_value() -> None:
     assert all(reading.unit == UNITS[name] for name, reading in values.items())
 
 
-def test_no_tool_at_all_is_absence_everywhere(stand_in: StandIn) -> None:
-    """Without any tool of a Mac every value is absent and none is a number."""
-    stand_in("nothing", "exit 0")
-
-    values = readings()
-
-    assert {("absent", None)} == {(reading.status, reading.value) for reading in values.values()}
-
-
 def replayed(healthy_mac: StandIn, macmon: str | None = None, powermetrics: str | None = None) -> dict[str, Reading]:
     """Return the readings of a Mac on which one of the two streams prints this sample, and the other is missing."""
     for name, sample in (("macmon", macmon), ("powermetrics", powermetrics)):
@@ -217,20 +208,6 @@ def test_a_hanging_tool_does_not_delay_the_others(healthy_mac: StandIn) -> None:
     assert not [pid for pid in pids if psutil.pid_exists(int(pid))]
 
 
-def test_a_tool_slower_than_its_sample_serves_the_next(healthy_mac: StandIn) -> None:
-    """A late answer is used by the sample after it, with its age."""
-    healthy_mac("vm_stat", f"sleep 0.4; {prints(mac_tools.vm_stat())}")
-
-    with Poller(sources(tuple), interval=1.0) as poller:
-        poller.refresh(0.05)
-        first = poller.readings()["memory_headroom"]
-        until(lambda: poller.readings()["memory_headroom"].status == "ok")
-        second = poller.readings()["memory_headroom"]
-
-    assert (first.status, first.value) == ("stale", None)
-    assert second.age is not None
-
-
 def test_tools_run_in_the_c_locale(healthy_mac: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tool that would print commas to this user prints points to us."""
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
@@ -281,17 +258,6 @@ def test_an_unknown_sampler_is_absence(healthy_mac: StandIn) -> None:
 
         assert "unrecognized sampler" in poller.details()["powermetrics"]
     hint = host.survey("macos")[1]["power_mean"]
-    assert ("macmon" in hint, "visudo" in hint) == (True, False)
-
-
-def test_permission_is_not_advised_where_it_is_there(healthy_mac: StandIn) -> None:
-    """A powermetrics that runs, but lacks a power of this chip, is not missing its line for sudo."""
-    healthy_mac("macmon", "exit 1")
-    sample = mac_tools.powermetrics().replace("combined_power", "other_power")
-    healthy_mac("powermetrics", f"{prints(sample)}; exec sleep 600")
-
-    hint = host.survey("macos")[1]["power_mean"]
-
     assert ("macmon" in hint, "visudo" in hint) == (True, False)
 
 

@@ -51,17 +51,6 @@ def test_every_tool_of_a_mac_is_shown_with_what_its_parser_made_of_it() -> None:
 
 
 @pytest.mark.usefixtures("as_mac")
-def test_a_stream_that_goes_on_is_cut(healthy_mac: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stream is ended after its time; what it printed until then is kept and read."""
-    monkeypatch.setattr(raw_readings, "STREAM_S", 2.0)
-    healthy_mac("macmon", f"{mac_tools.prints(mac_tools.macmon_line('0.8').decode())}; exec sleep 600")
-
-    (macmon,) = by_source()["macmon"]
-
-    assert (macmon["code"], macmon["values"]["fan_speed"]) == (-9, 1320.0)
-
-
-@pytest.mark.usefixtures("as_mac")
 def test_a_tool_that_is_missing_fails_or_prints_anything_is_a_reading_too(healthy_mac: StandIn) -> None:
     """Its values are missing with their status, its text is kept, and the other tools are read."""
     healthy_mac("vm_stat", "echo what is this")
