@@ -210,3 +210,23 @@ def healthy() -> dict[str, str]:
         "powermetrics": _repeats(powermetrics(), "\\0"),
         "macmon": _repeats(json.dumps(macmon("0.8")), "\\n"),
     }
+
+
+ROOMY = {"File_backed_pages": 800_000, "Anonymous_pages": 200_000, "Pages_inactive": 590_000}
+"""14.8 GB to be had without swapping."""
+
+
+def healthy_mini(folder: Path, **broken: str) -> dict[str, str]:
+    """Write the tools of a healthy Mac mini, *broken* ones in place of some; return the variables that name them.
+
+    The memory that can be had comes from vm_stat, because the call for it fails.
+    """
+    tools = healthy()
+    scripts = {name: tools[name] for name in ("sysctl", "ioreg", "pmset", "sudo")} | {
+        "vm_stat": prints(vm_stat(**ROOMY)),
+        "powermetrics": f"while :; do {prints(powermetrics())}; printf '\\0'; sleep 0.2; done",
+    }
+    write_tools(folder, scripts | broken)
+    build_library(folder)
+    path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+    return {"PATH": path, "GATEKEEPER_HOST_AS": "macos", "STAND_IN": "no_pages"}

@@ -1,8 +1,6 @@
 """What the end-to-end tests share."""
 
 import json
-import os
-import signal
 import subprocess
 from collections.abc import Callable
 from functools import partial
@@ -66,13 +64,3 @@ def ended() -> Callable[[subprocess.Popen[str]], Done]:
         return Done(process.returncode, out, err)
 
     return wait
-
-
-@pytest.fixture
-def kill_group() -> Callable[[subprocess.Popen[str], signal.Signals], None]:
-    """Send a signal to the command alone, as a terminal or an operator would."""
-
-    def send(process: subprocess.Popen[str], number: signal.Signals) -> None:
-        os.kill(process.pid, number)
-
-    return send

@@ -12,10 +12,7 @@ TRUTH = {"prefill": "100 ms", "prefill_token": "0.2 ms", "draft_prefill_token": 
 
 
 def test_each_length_of_prompt_has_its_own_verdict_and_route(scripted: Callable[..., ProjectFolder]) -> None:
-    """A draft reads long prompts too: it decodes as much faster at each length, and the whole answer is faster with
-    short
-    prompts alone. The prompts that were sent are as long as the SLO says, and the policy names their length.
-    """
+    """A draft reads long prompts too: whole answers are faster with short ones alone, and routes say how long."""
     workloads = [
         {"name": name, "canaries": "easy.jsonl", "context": tokens, "speculation": "optional"}
         for name, tokens in TIERS.items()

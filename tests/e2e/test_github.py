@@ -6,9 +6,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +15,7 @@ from tests.backends.test_real_servers import SYSTEMS
 from tests.builders.github import Finished, Runner, document, put_on_path, steps_of
 from tests.builders.golden_words import lines_with, says
 from tests.builders.night import GATEKEEPER
-from tests.builders.project_folder import ROOT, ProjectFolder, project_folder
-from tests.builders.scripted_slo import write_scripted
+from tests.builders.project_folder import ROOT, ProjectFolder
 
 ACTION = ROOT / "action.yml"
 REAL_SERVERS = ROOT / ".github" / "workflows" / "real-servers.yml"
@@ -50,9 +46,7 @@ MORE = {
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 def test_workflows_take_no_more_than_they_need(path: Path) -> None:
-    """Rights are named and read-only, but for the jobs listed above; no token stays in the checkout, every job ends by
-    itself, and a newer run of the same kind waits for the older one or ends it.
-    """
+    """Rights are read-only but for the jobs above, no token stays, and every job ends by itself."""
     read = document(path)
 
     assert {"contents": "read"} == read["permissions"]
@@ -76,9 +70,7 @@ def test_scripts_are_given_values_by_their_environment(path: Path) -> None:
 
 
 def test_self_hosted_machines_run_nothing_for_strangers() -> None:
-    """A workflow that runs on our own Macs is started by hand, a schedule or a caller's workflow, never by a pull
-    request.
-    """
+    """A workflow on our own Macs is started by hand, a schedule or a caller, never by a pull request."""
     for path in WORKFLOWS:
         read = document(path)
         if any("self-hosted" in job["runs-on"] for job in read["jobs"].values()):
@@ -112,27 +104,13 @@ def test_the_real_servers_are_tested_and_never_skipped(
 
     (call,) = (tmp_path / "calls.txt").read_text().splitlines()
     part, *tests = call.split(" tests ")[0], *call.split(" tests ")[1].split()
-    built = tmp_path.resolve() / build_llama_server().relative_to(ROOT)
     expected = {
-        "llama-server": f"LLAMA_SERVER={built} VLLM_MLX=",
+        "llama-server": rf"LLAMA_SERVER={tmp_path.resolve()}/build/\S*llama-server VLLM_MLX=",
         "mlx-servers": "LLAMA_SERVER= VLLM_MLX=/temp/servers/vllm",
     }
-    assert (expected[job], code) == (part, done.code), done.log
+    assert (True, code) == (bool(re.fullmatch(expected[job], part)), done.code), done.log
     assert tests
     assert [] == [test for test in tests if not (ROOT / test).is_file()]
-
-
-def build_llama_server() -> Path:
-    """Return where tools/build_llama_server leaves the program."""
-    loader = SourceFileLoader("build_llama_server", str(ROOT / "tools" / "build_llama_server"))
-    spec = spec_from_loader(loader.name, loader)
-    assert spec is not None
-    tool = module_from_spec(spec)
-    loader.exec_module(tool)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tool, "_run", lambda _command: None)
-        server_binary: Path = tool.build(Path("source"), ROOT / "build" / "llama-server")
-    return server_binary
 
 
 def test_every_backend_that_linux_runs_is_in_the_weekly_tests() -> None:
@@ -186,59 +164,8 @@ def runner(scripted: Callable[..., ProjectFolder]) -> Callable[..., Runner]:
     return write
 
 
-@dataclass(frozen=True)
-class Promoted:
-    """The action after a promotion, which each test reads another part of."""
-
-    action: Runner
-    done: Finished
-    calls: list[str]
-    comment: str
-
-
-@pytest.fixture(scope="module")
-def promoted(tmp_path_factory: pytest.TempPathFactory) -> Promoted:
-    """Run the action once, in a pull request that has its comment already."""
-    project = write_scripted(project_folder(tmp_path_factory.mktemp("promoted")))
-    action = runner_in(project, inputs={"run": "a run", "comment": "true"})
-    return Promoted(action, *commented(action, "42\n43", 0))
-
-
-def test_a_promotion_goes_through(promoted: Promoted) -> None:
-    """Exit code 0, the verdict's word, the policy's path, the summary on the job's page and the run directory
-    uploaded.
-    """
-    action, done = promoted.action, promoted.done
-
-    assert 0 == done.code, done.log
-    expected = {"exit-code": "0", "outcome": "promoted", "policy": "a run/policy.toml", "run": "a run"}
-    assert expected == done.outputs
-    assert "scripted" in done.summary.splitlines()[0]
-    assert "a run" == done.uploaded
-    assert (action.cwd / "a run" / "SHA256SUMS").is_file()
-
-
-@pytest.mark.nightly  # each run of the action takes seconds; the others stay
-def test_an_attestation_that_was_not_made_is_a_warning(runner: Callable[..., Runner]) -> None:
-    """With `attest: true` the bundle is kept in the run before it is uploaded; where there is none, the verdict
-    stands.
-    """
-    action = runner(inputs={"attest": "true"})
-    action.values["steps.attest.outputs.bundle-path"] = "nowhere.json"
-
-    done = action.run()
-
-    names = [step["name"] for step in action.steps]
-    assert names.index("Keep the signature in the run") < names.index("Upload the run directory")
-    assert (0, "0") == (done.code, done.outputs["exit-code"]), done.log
-    (warning,) = (line for line in done.log.splitlines() if line.startswith("::warning::"))
-    assert "signature" in warning
-
-
 def test_a_failed_objective_ends_the_job(runner: Callable[..., Runner]) -> None:
-    """The job fails with the verdict's own code after the summary and the upload, and annotates the SLO once with each
-    check that failed.
-    """
+    """The job fails with the verdict's code after summary and upload, and annotates each failed check once."""
     objective = [{"metric": "throughput_ratio", "at_least": 9.0, "why": "more than any draft gives"}]
     action = runner(objective=objective)
 
@@ -273,22 +200,53 @@ def commented(action: Runner, comment_id: str, status: int) -> tuple[Finished, l
 UPDATE, CREATE = "--method PATCH repos/o/r/issues/comments/42", "--method POST repos/o/r/issues/7/comments"
 
 
-def test_the_summary_is_one_comment_that_is_updated(promoted: Promoted) -> None:
-    """A later push replaces the comment of the first: it is found by its first line, which names the SLO."""
-    assert 0 == promoted.done.code, promoted.done.log
-    assert UPDATE in promoted.calls[1]
-    assert "<!-- gatekeeper certify slo.toml -->" == promoted.comment.splitlines()[0]
-    assert promoted.comment.partition("\n\n")[2] == promoted.done.summary
+def test_a_promotion_goes_through(runner: Callable[..., Runner]) -> None:
+    """Exit code 0, outcome and policy, the summary on the job's page and in the one comment, and the run uploaded."""
+    action = runner(inputs={"run": "a run", "comment": "true"})
 
-
-@pytest.mark.nightly  # as above
-def test_the_first_push_writes_a_comment(runner: Callable[..., Runner]) -> None:
-    """Where there is no comment yet, one is made, with the summary."""
-    done, calls, comment = commented(runner(inputs={"comment": "true"}), "", 0)
+    done, calls, comment = commented(action, "42\n43", 0)
+    shutil.copytree(action.cwd / "a run", action.cwd / "gatekeeper-run")  # as the step before the deploy does
+    deployed = action.run_step(steps_of(ROOT / ".github" / "workflows" / "certify.yml")[-1])
 
     assert 0 == done.code, done.log
-    assert CREATE in calls[1]
-    assert comment.partition("\n\n")[2] == done.summary
+    expected = {"exit-code": "0", "outcome": "promoted", "policy": "a run/policy.toml", "run": "a run"}
+    assert (expected, "a run") == (done.outputs, done.uploaded)
+    assert "scripted" in done.summary.splitlines()[0]
+    assert (action.cwd / "a run" / "SHA256SUMS").is_file()
+    assert UPDATE in calls[1]  # it is found by its first line
+    assert ("<!-- gatekeeper certify slo.toml -->", done.summary) == (
+        comment.splitlines()[0], comment.partition("\n\n")[2]
+    )  # fmt: skip
+    assert (0, True) == (deployed.returncode, "[[route]]" in deployed.stdout)
+
+
+COMMENTED: dict[str, tuple[dict[str, str], str, int, str, str]] = {
+    "the first push": ({"comment": "true"}, "7", 0, CREATE, ""),
+    "without the permission": ({"comment": "true"}, "7", 1, "", "pull-requests: write"),
+    "no comment is wanted": ({}, "7", 0, "", ""),
+    "no pull request": ({"comment": "true"}, "", 0, "", "not a pull request"),
+    "no attestation was made": ({"attest": "true"}, "7", 0, "", "::warning::"),
+}
+"""The inputs, the pull request, how `gh` ends, a call of it, and words of the log."""
+
+
+@pytest.mark.nightly  # each run of the action takes seconds; the others stay
+@pytest.mark.parametrize("name", COMMENTED)
+def test_a_comment_or_attestation_changes_no_verdict(runner: Callable[..., Runner], name: str) -> None:
+    """One is made where it is wanted and can be, and where it fails the job warns and ends as the verdict says."""
+    inputs, pull_request, status, call, words = COMMENTED[name]
+    action = runner(inputs=inputs)
+    action.values |= {
+        "github.event.pull_request.number": pull_request,
+        "steps.attest.outputs.bundle-path": "nowhere.json",
+    }
+
+    done, calls, comment = commented(action, "", status)
+
+    assert (0, True) == (done.code, words in done.log), done.log
+    assert call in "".join(calls[1:2])
+    assert bool(calls) == (inputs.get("comment") == "true" and pull_request != "")
+    assert not call or comment.partition("\n\n")[2] == done.summary
 
 
 def test_a_long_summary_is_cut_between_characters(tmp_path: Path) -> None:
@@ -303,39 +261,6 @@ def test_a_long_summary_is_cut_between_characters(tmp_path: Path) -> None:
     assert "m" * 7 + "\n\n" + "é" * 29_999 == (tmp_path / "body").read_text()
 
 
-@pytest.mark.nightly  # as above
-def test_a_comment_that_is_refused_changes_no_verdict(runner: Callable[..., Runner]) -> None:
-    """Without the permission the job warns, and ends as the verdict says."""
-    done, _, _ = commented(runner(inputs={"comment": "true"}), "", 1)
-
-    assert 0 == done.code
-    assert "::warning::" in done.log
-    assert "pull-requests: write" in done.log
-
-
-@pytest.mark.nightly  # as above
-def test_no_comment_unless_it_is_wanted(runner: Callable[..., Runner]) -> None:
-    """By default `gh` is not called at all; outside of a pull request neither."""
-    assert [] == commented(runner(), "", 0)[1]
-    action = runner(inputs={"comment": "true", "run": "second"})
-    action.values["github.event.pull_request.number"] = ""
-    assert "not a pull request" in action.run().log
-
-
-@pytest.mark.nightly
-def test_the_summary_says_what_became_better_or_worse(runner: Callable[..., Runner]) -> None:
-    """With an earlier run to compare with, the summary and the comment hold the table of both."""
-    action = runner(inputs={"run": "before"})
-    assert 0 == action.run().code
-    (action.cwd / "summary.md").unlink()
-    action.values |= {"inputs.run": "after", "inputs.compare-with": "before"}
-
-    done = action.run()
-
-    assert 0 == done.code, done.log
-    assert "no difference shown" in done.summary
-
-
 @pytest.mark.nightly
 def test_a_demo_is_no_certificate(runner: Callable[..., Runner]) -> None:
     """By default a soak under 600 s ends the job with code 3, although it was promoted; the soak's line says why."""
@@ -347,21 +272,6 @@ def test_a_demo_is_no_certificate(runner: Callable[..., Runner]) -> None:
     annotation = lines_with("a demo::", done.log).rpartition("::")[2]
     says("reports", "a demo is no certificate", annotation)
     assert "Demo: drafting gained" in done.summary
-
-
-@pytest.mark.nightly
-def test_an_old_run_is_not_taken_for_a_new_one(runner: Callable[..., Runner]) -> None:
-    """A run directory that exists already is exit code 2, and neither its policy nor its verdict is passed on."""
-    action = runner()
-    assert 0 == action.run().code
-    for name in ("outputs.txt", "summary.md"):
-        (action.cwd / name).unlink()
-
-    again = action.run()
-
-    assert (2, {"exit-code": "2"}, None) == (again.code, again.outputs, again.uploaded)
-    assert "exists" in again.log
-    assert "promoted" not in again.summary
 
 
 def test_a_wrong_file_is_said(runner: Callable[..., Runner]) -> None:
@@ -422,60 +332,45 @@ def test_admission_runs_as_it_is_documented(
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(("grade", "code"), [("demo", 0), ("", 3)])
-def test_what_was_certified_is_admitted(runner: Callable[..., Runner], grade: str, code: int) -> None:
-    """The run of the first job is the proof of the second; a demo only where it is allowed."""
+def test_what_was_certified_is_admitted(runner: Callable[..., Runner]) -> None:
+    """The run of the first job is the proof of the second, a demo only where it is allowed; none is made over it."""
     action = runner(promote={"valid_for": "3650 d"})  # the simulated clock stands in the past
-    assert 0 == action.run().code
-    for name in ("outputs.txt", "summary.md"):
-        (action.cwd / name).unlink()
 
-    action.values |= {"inputs.mode": "admit", "inputs.grade": grade}
-    done = action.run()
+    def again(**inputs: str) -> Finished:
+        for name in ("outputs.txt", "summary.md"):
+            (action.cwd / name).unlink(missing_ok=True)
+        action.values |= {f"inputs.{name.replace('_', '-')}": value for name, value in inputs.items()}
+        return action.run()
 
-    assert code == done.code, done.log
-    assert {"exit-code": str(code)} == done.outputs
-    assert done.summary.startswith("```\n")
+    first, over = again(), again()
+    compared = again(run="after", compare_with="gatekeeper-run")
+    admitted, refused = (again(run="gatekeeper-run", mode="admit", grade=grade) for grade in ("demo", ""))
 
-
-def test_the_deploy_step_reads_the_policy(promoted: Promoted) -> None:
-    """The last step of the example shows the policy that was certified."""
-    action = promoted.action
-    shutil.copytree(action.cwd / "a run", action.cwd / "gatekeeper-run")  # as the step before it does
-    deploy = steps_of(ROOT / ".github" / "workflows" / "certify.yml")[-1]
-
-    ran = action.run_step(deploy)
-
-    assert 0 == ran.returncode
-    assert "[[route]]" in ran.stdout
+    assert [0, 2, 0, 0, 3] == [done.code for done in (first, over, compared, admitted, refused)], over.log
+    assert ({"exit-code": "2"}, None) == (over.outputs, over.uploaded)
+    assert ("exists" in over.log, "promoted" in over.summary) == (True, False)
+    assert "no difference shown" in compared.summary
+    assert ({"exit-code": "0"}, {"exit-code": "3"}) == (admitted.outputs, refused.outputs)
+    assert admitted.summary.startswith("```\n")
 
 
 @pytest.mark.nightly  # installs everything once more
 def test_the_install_step_puts_the_command_on_path(runner: Callable[..., Runner]) -> None:
     """A fresh environment from this checkout, found by the steps that follow, and whole without the checkout."""
     action = runner(inputs={"install": "true", "python": sys.executable})
-    step = steps_of(ACTION)[0]
 
-    ran = action.run_step(step)
+    ran = action.run_step(steps_of(ACTION)[0])
 
     assert 0 == ran.returncode, ran.stderr
     folder = Path((action.cwd / "path.txt").read_text().strip())
     alone = {"PATH": action.environment["PATH"], "HOME": str(action.cwd), "OLLAMA_MODELS": str(action.cwd)}
-    proposed, planned = (
-        subprocess.run(
-            [folder / "gatekeeper", *words],
-            cwd=action.cwd,
-            env=alone,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
+    for words, code in ((["init"], 3), (["plan", "slos/this-host.toml"], 2)):  # the canaries are inside the wheel
+        command: list[str | Path] = [folder / "gatekeeper", *words]
+        ended = subprocess.run(
+            command, cwd=action.cwd, env=alone, capture_output=True, text=True, timeout=120, check=False
         )
-        for words in (["init"], ["plan", "slos/this-host.toml"])
-    )
-    # The shipped canaries are found inside the wheel; the models are nowhere.
-    assert (3, 2) == (proposed.returncode, planned.returncode), proposed.stderr + planned.stderr
-    assert "is not on this machine" in planned.stderr or "is not installed here" in planned.stderr
+        assert code == ended.returncode, ended.stderr
+    assert "is not on this machine" in ended.stderr or "is not installed here" in ended.stderr
 
 
 LINE_ENDS = "\v\f\u0085\u2028\u2029"
@@ -503,37 +398,30 @@ def test_an_input_of_the_action_is_no_option_and_no_output(tmp_path: Path, mode:
     assert "exit-code=2\n" == outputs.read_text()
 
 
+def install(tmp_path: Path, extras: str, python: str) -> subprocess.CompletedProcess[str]:
+    """Run the step of the action that installs gatekeeper."""
+    values = {"EXTRAS": extras, "PYTHON": python, "SOURCE": str(ROOT), "PLACE": str(tmp_path / "place")}
+    command = ["bash", "-e", "-c", steps_of(ACTION)[0]["run"]]
+    return subprocess.run(
+        command, env={**os.environ, **values}, timeout=60, check=False, capture_output=True, text=True
+    )
+
+
 def test_an_old_python_is_named_before_anything_is_installed(tmp_path: Path) -> None:
     """The python3 of a stock Mac is 3.9: the error says which one is needed, and where to name it."""
-    old = tmp_path / "python3"
-    old.write_text("#!/bin/sh\nexit 1\n")
-    old.chmod(0o755)
-    environment = {
-        **os.environ, "EXTRAS": "", "PYTHON": str(old), "SOURCE": str(ROOT), "PLACE": str(tmp_path / "place"),
-    }  # fmt: skip
+    put_on_path(tmp_path / "bin", "", python3="exit 1")
 
-    ran = subprocess.run(
-        ["bash", "-e", "-c", steps_of(ACTION)[0]["run"]],
-        env=environment, timeout=60, check=False, capture_output=True, text=True,
-    )  # fmt: skip
+    ran = install(tmp_path, "", str(tmp_path / "bin" / "python3"))
 
     assert 2 == ran.returncode
-    assert "needs Python 3.11 or newer" in ran.stderr
-    assert "input python" in ran.stderr
+    assert all(words in ran.stderr for words in ("needs Python 3.11 or newer", "input python"))
     assert not (tmp_path / "place").exists()
 
 
 @pytest.mark.parametrize("value", ["x\n::stop-commands::y", "x] @ https://elsewhere", "--index-url=x", "x y"])
 def test_the_extras_of_the_action_are_names(tmp_path: Path, value: str) -> None:
     """Extras that write a line of their own into the log, or that are another requirement, install nothing."""
-    step = steps_of(ACTION)[0]
-    environment = {
-        **os.environ, "EXTRAS": value, "PYTHON": "false", "SOURCE": str(ROOT), "PLACE": str(tmp_path / "place"),
-    }  # fmt: skip
-
-    ran = subprocess.run(
-        ["bash", "-e", "-c", step["run"]], env=environment, timeout=60, check=False, capture_output=True, text=True
-    )
+    ran = install(tmp_path, value, "false")
 
     assert (2, "") == (ran.returncode, ran.stdout)
     says("shipped", "the extras of the action are names", ran.stderr.removesuffix("\n"))

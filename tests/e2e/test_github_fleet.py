@@ -32,9 +32,7 @@ def runner(job: str, folder: Path, **values: str) -> Runner:
 
 
 def test_a_night_certifies_every_cell(tmp_path: Path) -> None:
-    """Each SLO and the hosts file reach `fleet certify`; the table stands on the job's page, the runs are uploaded, and
-    the exit code is the job's.
-    """
+    """SLOs and hosts reach `fleet certify`; table, upload and exit code are the job's."""
     done = runner("certify", tmp_path).run()
 
     assert (1, "a table\n", "nightly-fleet") == (done.code, done.summary, done.uploaded)

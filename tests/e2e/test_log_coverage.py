@@ -68,19 +68,3 @@ def test_the_plan_says_what_share_of_a_log_is_covered(scripted: Scripted) -> Non
     assert f"{sentence} the model '{MODEL}'\n" in planned.out
     assert "  1 decoded plainly: 'temperature' of the request is 0.7, certified with 0\n" in planned.out
     assert "  1 decoded plainly: a line that is no JSON object\n" in planned.out
-
-
-def test_without_a_log_the_plan_says_how_to_find_out(scripted: Scripted) -> None:
-    """The printed command runs; a log that is missing, or empty, is an error that names it."""
-    project = scripted()
-
-    planned = project.run("plan", "slo.toml", code=0)
-    missing = project.run("plan", "slo.toml", "--log", "log.jsonl", code=2)
-    (project.path / "log.jsonl").write_text("\n")
-    empty = project.run("plan", "slo.toml", "--log", "log.jsonl", code=2)
-    without_slo = project.run("canaries", "check", "easy.jsonl", "--log", "log.jsonl", code=2)
-
-    assert "your own requests a certificate would cover: gatekeeper plan slo.toml --log LOG\n" in planned.out
-    assert "log log.jsonl does not exist" in missing.err
-    assert "no line is in log.jsonl" in empty.err
-    assert "add --slo SLO" in without_slo.err

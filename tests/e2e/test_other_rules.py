@@ -24,15 +24,12 @@ COMMANDS = {
 }
 
 
-def restate(run: Path, rules: object, frozen_at: str | None = None) -> None:
+def restate(run: Path, rules: object, **fields: object) -> None:
     """Let the manifest of *run* state other rules, none where they are None; its checksums hold."""
-    manifest = run / "manifest.json"
-    document = json.loads(manifest.read_text()) | {"rules": rules}
+    document = json.loads((run / "manifest.json").read_text()) | {"rules": rules} | fields
     if rules is None:
         del document["rules"]
-    if frozen_at is not None:
-        document["frozen_at"] = frozen_at
-    manifest.write_text(json.dumps(document, sort_keys=True, indent=1) + "\n")
+    (run / "manifest.json").write_text(json.dumps(document, sort_keys=True, indent=1) + "\n")
     RunDirectory(run).write_checksums()
 
 
@@ -50,18 +47,14 @@ def test_a_run_of_other_rules_is_no_evidence(changed: ProjectFolder, command: st
     """Every command that rests on a verdict says which rules the run states and which are judged by, and ends in 3."""
     done = changed.run(*COMMANDS[command], code=3)
 
-    said = done.out if command == "admit" else done.err
-    assert "manifest.json: the run was planned by rules 2, and this gatekeeper judges by rules 3" in " ".join(
-        said.split()
-    )
-    assert "certify again" in said
+    text = " ".join((done.out if command == "admit" else done.err).split())
+    assert "manifest.json: the run was planned by rules 2, and this gatekeeper judges by rules 3" in text
+    assert "certify again" in text
 
 
 @pytest.mark.parametrize("stated", STATED)
 def test_only_the_number_itself_is_the_same_rules(demo: ProjectFolder, stated: str) -> None:
-    """Newer rules, none at all and a number written as text are other rules; a run keeps none of its outcome by
-    them.
-    """
+    """Newer rules, none at all and a number written as text are other rules."""
     restate(demo.path / "run", STATED[stated])
 
     refused = demo.run("judge", "run", "--json", code=3).document
@@ -70,33 +63,22 @@ def test_only_the_number_itself_is_the_same_rules(demo: ProjectFolder, stated: s
     assert {"error", "hint", "exit_code"} == refused.keys()
 
 
-def test_history_lists_it_without_figures(changed: ProjectFolder) -> None:
-    """It is named with the reason, among the runs that cannot be read."""
-    shutil.move(changed.path / "run", changed.path / "runs" / "other")
-    shutil.move(changed.path / "kept", changed.path / "runs" / "kept")
-
-    document = changed.run("history", "runs", "--json", code=0).document
-
-    (unreadable,) = document["unreadable"]
-    assert "runs/other" == unreadable["run"]
-    assert "planned by rules 2" in unreadable["because"]
-
-
 @pytest.mark.parametrize(
     ("frozen_at", "reason"), [("2000-01-01T00:00:00Z", "admitted"), ("2099-01-01T00:00:00Z", "other_rules")]
 )
 def test_the_gate_passes_over_an_older_one_and_stops_at_a_newer_one(
     changed: ProjectFolder, frozen_at: str, reason: str
 ) -> None:
-    """A run of other rules may have failed: only where a run of these rules is newer may that one be admitted."""
-    restate(changed.path / "run", STATED["newer"], frozen_at)
-    shutil.move(changed.path / "run", changed.path / "runs" / "other")
-    shutil.move(changed.path / "kept", changed.path / "runs" / "kept")
+    """A run of other rules may have failed: it hides older runs, and `history` lists it without figures."""
+    restate(changed.path / "run", STATED["newer"], frozen_at=frozen_at)
+    for name, place in (("run", "other"), ("kept", "kept")):
+        shutil.move(changed.path / name, changed.path / "runs" / place)
 
-    code = 0 if reason == "admitted" else 3
+    code, run = (0, "runs/kept") if reason == "admitted" else (3, "runs/other")
     document = changed.run("admit", "slo.toml", "--runs", "runs", "--grade", "demo", "--json", code=code).document
+    listed = changed.run("history", "runs", "--json", code=0).document["unreadable"]
 
-    assert reason == document["reason"]
-    assert ("runs/kept" if code == 0 else "runs/other") == document["run"]
+    assert (reason, run) == (document["reason"], document["run"])
     passed_over = [entry["run"] for entry in document["passed_over"] if entry["because"].startswith("other_rules: ")]
     assert (["runs/other"] if code == 0 else []) == passed_over
+    assert ["runs/other"] == [entry["run"] for entry in listed if "planned by rules" in entry["because"]]

@@ -7,9 +7,7 @@ from tests.builders.project_folder import ProjectFolder
 
 
 def test_a_log_becomes_the_canaries_of_a_certificate(scripted: Callable[..., ProjectFolder]) -> None:
-    """The log of a proxy is imported and checked; the SLO names the sets and the profile, and both workloads are
-    judged.
-    """
+    """A proxy's log is imported and checked, the SLO names the sets, and both workloads are judged."""
     project = scripted()
     lines = [
         {

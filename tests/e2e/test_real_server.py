@@ -47,10 +47,7 @@ def warm_cache(project: ProjectFolder, **subject: Any) -> ProjectFolder:
 @pytest.mark.nightly  # most of a minute; tests/backends/dialects/test_mlx_server.py resumes a cached conversation
 @pytest.mark.parametrize(("args", "outcome"), [([], "fail"), (["--prompt-cache-size", "0"], "pass")])
 def test_the_warm_cache_of_the_real_server_is_soaked(project: ProjectFolder, args: list[str], outcome: str) -> None:
-    """mlx_lm.server with a draft and its prompt cache on changes greedy answers, without the cache it does not; the
-    soak
-    finds exactly that, at any speed of this machine.
-    """
+    """With its prompt cache on mlx_lm.server changes greedy answers, without it not; the soak finds that."""
     slo = tomllib.loads((warm_cache(project, args=args).path / "slo.toml").read_text())
     slo["workload"] = [workload | {"first": 5} for workload in slo["workload"] if workload["name"] == "json"]
     slo["sampling"]["max_tokens"] = 48
@@ -64,35 +61,3 @@ def test_the_warm_cache_of_the_real_server_is_soaked(project: ProjectFolder, arg
     expected = dict.fromkeys(timeless, "pass") | {"warm_cache_agreement": outcome}
     assert expected == timeless
     assert {"token_agreement", "error_rate", "speculation_engaged"} < timeless.keys()
-
-
-@pytest.mark.nightly
-@pytest.mark.alone
-@pytest.mark.timeout(1800)
-def test_the_warm_cache_of_the_real_server_is_caught(project: ProjectFolder) -> None:
-    """mlx_lm.server with a draft and its prompt cache on changes greedy answers: that alone breaks, and grades back."""
-    warm_cache(project)
-
-    certified_as(project, {"json": "graded_back", "code": "graded_back"})
-
-    verdict = project.verdict()
-    broken = [step["because"].removeprefix("drafting off: ") for step in verdict["transitions"]]
-    advice = {finding["advice"] for finding in verdict["findings"] if finding["kind"] == "warm_cache_changes_answers"}
-    assert 1 == verdict["exit_code"]
-    assert ["warm_cache_agreement", "warm_cache_agreement"] == [reason.partition(":")[0] for reason in broken]
-    assert not any("; token_agreement" in reason or "; throughput_ratio" in reason for reason in broken)
-    assert all("mlx-lm 0.23.2 to 0.32.2" in sentence and "--prompt-cache-size 0" in sentence for sentence in advice)
-    assert advice
-    assert verdict == project.run("judge", "run", "--json", code=1).document
-
-
-@pytest.mark.nightly
-@pytest.mark.alone
-@pytest.mark.timeout(1800)
-def test_the_way_out_of_the_warm_cache_is_promoted(project: ProjectFolder) -> None:
-    """The same server deployed with `--prompt-cache-size 0` meets every objective, the one about the cache included."""
-    warm_cache(project, args=["--prompt-cache-size", "0"])
-
-    ran = certified_as(project, {"json": "promoted", "code": "promoted"})
-
-    assert 0 == ran.code

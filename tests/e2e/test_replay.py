@@ -7,7 +7,8 @@ import pytest
 
 from tests.builders.project_folder import ROOT, ProjectFolder
 
-pytestmark = pytest.mark.mlx
+# A whole run of real models; tests/backends/test_reading_again.py reads answers of this kernel again without one.
+pytestmark = [pytest.mark.mlx, pytest.mark.nightly]
 
 PERTURBED = f"""\
 import runpy
@@ -18,82 +19,54 @@ runpy.run_module("bench.exactness.perturbed", run_name="__main__", alter_sys=Tru
 """
 OTHER_KERNEL = ("-sbits=4", "-slogits=0.25")
 """Weights of four bits, and logits that depend on how many rows are read at once."""
-LITTLE = ROOT / "models"
-ALLOWED = [
-    {"metric": "throughput_ratio", "at_least": 0.01},
-    {"metric": "error_rate", "at_most": 1.0},
-    {"metric": "truncation_rate", "at_most": 1.0},
-    {"metric": "speculation_engaged", "at_least": 0.0},
-]
+ALLOWED: dict[str, dict[str, Any]] = {
+    "throughput_ratio": {"at_least": 0.01},
+    "error_rate": {"at_most": 1.0},
+    "truncation_rate": {"at_most": 1.0},
+    "speculation_engaged": {"at_least": 0.0},
+}
 """What the little pair's speed and early ends are does not matter here."""
+DEFECTS = [
+    *(("", 0.0, ""), ("", 0.7, ""), ("shortcut:0.02", 0.7, "sampled_tokens_p_value")),
+    *((f"{defect}:0.02", 0.0, "replay_agreement") for defect in ("unverified", "shifted", "stale", "dropped")),
+]
+"""What the engine does wrong in one of fifty rounds, the temperature, and which check finds it."""
 
 
-def certified(project: ProjectFolder, *defect: str, temperature: float = 0.0) -> dict[str, Any]:
-    """Certify prose with the worker that has another kernel and a defect; return its verdict."""
+@pytest.mark.parametrize(("defect", "temperature", "metric"), DEFECTS)
+def test_a_defect_is_graded_back_under_another_kernel(
+    project: ProjectFolder, defect: str, temperature: float, metric: str
+) -> None:
+    """A sound engine is promoted although numerics change most answers; one with a defect is graded back for it."""
     (project.path / "worker.py").write_text(PERTURBED)
     lines = (ROOT / "canaries" / "little" / "prose.jsonl").read_text().splitlines(keepends=True)
     (project.path / "prose.jsonl").write_text("".join(lines[:12]))
+    command = [sys.executable, "worker.py", "worker", "{target}", "{draft}", *OTHER_KERNEL]
     project.write_slo(
         {
             "schema": 1,
             "name": "other-kernel",
             "subject": {
                 "backend": "worker",
-                "target": str(LITTLE / "little-target"),
-                "drafts": [str(LITTLE / "little-draft")],
-                "command": [sys.executable, "worker.py", "worker", "{target}", "{draft}", *OTHER_KERNEL, *defect],
+                "target": str(ROOT / "models" / "little-target"),
+                "drafts": [str(ROOT / "models" / "little-draft")],
+                "command": [*command, f"-sdefect={defect}"] if defect else command,
             },
             "sampling": {"temperature": temperature, "max_tokens": 64},
             "workload": [{"name": "prose", "canaries": "prose.jsonl"}],
             "sweep": {"repeats": 1, "budget": 5, "num_draft_tokens": [4]},
             "soak": {"duration": "4 s", "max_duration": "120 s", "baseline_share": 0.5, "baseline_drift": 0.9},
             "fallback": {"ladder": ["autoregressive"]},
-            "objective": [{**objective, "why": "this test is about words"} for objective in ALLOWED],
+            "objective": [{"metric": name, "why": "about words", **bound} for name, bound in ALLOWED.items()],
         }
     )
+
     project.run("certify", "slo.toml", "--out", "run")
-    return project.verdict()
 
-
-@pytest.mark.nightly  # tests/backends/test_reading_again.py reads answers of this kernel again, without a whole run
-def test_numerics_of_another_kernel_are_promoted(project: ProjectFolder) -> None:
-    """Most answers differ from plain decoding's, each token is the target's choice in its own pass: the draft is
-    promoted.
-    """
-    verdict = certified(project)
-
+    verdict = project.verdict()
     workload = verdict["workloads"][0]
-    checks = {check["metric"]: check for check in workload["checks"]}
-    assert "promoted" == workload["outcome"], workload
-    assert ("pass", 1.0) == (checks["replay_agreement"]["outcome"], checks["replay_agreement"]["center"])
-
-
-@pytest.mark.parametrize(
-    "defect",
-    [
-        pytest.param("unverified:0.02", marks=pytest.mark.nightly),
-        pytest.param("shifted:0.02", marks=pytest.mark.nightly),
-        pytest.param("stale:0.02", marks=pytest.mark.nightly),
-        pytest.param("dropped:0.02", marks=pytest.mark.nightly),
-    ],
-)
-def test_a_defect_is_graded_back_under_another_kernel(project: ProjectFolder, defect: str) -> None:
-    """What an engine does wrong in one of fifty rounds is found, although numerics change most answers anyway."""
-    verdict = certified(project, f"-sdefect={defect}")
-
-    assert "graded_back" == verdict["workloads"][0]["outcome"]
-    assert "replay_agreement" in str(verdict["transitions"])
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(("defect", "outcome"), [("", "promoted"), ("shortcut:0.02", "graded_back")])
-def test_a_greedy_shortcut_is_graded_back_above_temperature_0(
-    project: ProjectFolder, defect: str, outcome: str
-) -> None:
-    """Where the best token stands in for the drawn one in 2 % of tokens, what the target drew in its passes shows it; a
-    draft without the shortcut is promoted.
-    """
-    verdict = certified(project, *([f"-sdefect={defect}"] if defect else []), temperature=0.7)
-
-    assert outcome == verdict["workloads"][0]["outcome"], verdict
-    assert bool(defect) == ("sampled_tokens_p_value" in str(verdict["transitions"]))
+    assert ("graded_back" if defect else "promoted") == workload["outcome"], workload
+    assert metric in str(verdict["transitions"])
+    if not defect and not temperature:
+        checks = {check["metric"]: check for check in workload["checks"]}
+        assert ("pass", 1.0) == (checks["replay_agreement"]["outcome"], checks["replay_agreement"]["center"])

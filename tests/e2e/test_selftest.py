@@ -12,9 +12,7 @@ from tests.builders.project_folder import ProjectFolder
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_the_whole_of_it_runs(project: ProjectFolder) -> None:
-    """Every part ends without an error on a machine with mlx-lm; the file holds figures, and no name of the user's
-    home.
-    """
+    """Every part ends without an error on a machine with mlx-lm; the file has figures and no name of a home."""
     done = project.run("selftest", "-o", "x.json", code=0)
 
     text = (project.path / "x.json").read_text()

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -63,12 +64,13 @@ def without_reason(document: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in document.items() if name != "because"}
 
 
-@pytest.mark.nightly
 def test_the_tries_beside_a_run_are_counted(tried: ProjectFolder) -> None:
-    """`admit --run`, which certify names as the next step, shows the same tries as `admit --runs`."""
-    assert THREE_OF_FOUR == counts(tried, "--run", "runs/n3") == counts(tried, "--runs", "runs")
+    """`admit --run` shows the same tries as `admit --runs`, also where those that did not pass were deleted."""
     output = tried.run("admit", "slo.toml", "--run", "runs/n3", "--grade", "demo", code=0).out
     assert lines_with("3 of 4 finished runs", output).startswith("  tries ")
+    for deleted in ("nothing", "n0", "n1", "n2"):
+        shutil.rmtree(tried.path / "runs" / deleted, ignore_errors=True)
+        assert THREE_OF_FOUR == counts(tried, "--run", "runs/n3") == counts(tried, "--runs", "runs")
 
 
 def test_a_moved_run_keeps_its_tries(tried: ProjectFolder) -> None:
@@ -78,14 +80,6 @@ def test_a_moved_run_keeps_its_tries(tried: ProjectFolder) -> None:
     shutil.copytree(tried.path / "mine" / "lucky", tried.path / "mine" / "copy")
 
     assert THREE_OF_FOUR == counts(tried, "--run", "mine/lucky") == counts(tried, "--runs", "mine")
-
-
-def test_deleted_tries_count(tried: ProjectFolder) -> None:
-    """Where the runs that did not pass were deleted, the record of the host still has them."""
-    for name in ("n0", "n1", "n2"):
-        shutil.rmtree(tried.path / "runs" / name)
-
-    assert THREE_OF_FOUR == counts(tried, "--run", "runs/n3") == counts(tried, "--runs", "runs")
 
 
 def test_without_a_record_the_tries_beside_a_run_are_a_lower_bound(tried: ProjectFolder) -> None:
@@ -112,26 +106,35 @@ def test_a_certificate_carries_the_tries_before_it(tried: ProjectFolder) -> None
     assert THREE_OF_FOUR | {"at_least": True} == without_reason(tries)
 
 
-def test_a_record_that_does_not_know_the_run_is_a_lower_bound(tried: ProjectFolder) -> None:
-    """The record of a host on which the run was not certified is not that of its tries."""
-    lines = record(tried).read_text().splitlines(keepends=True)
-    record(tried).write_text("".join(lines[:-1]))
+def forget_the_run(project: ProjectFolder) -> None:
+    """Leave the record of a host on which the run was not certified."""
+    lines = record(project).read_text().splitlines(keepends=True)
+    record(project).write_text("".join(lines[:-1]))
+
+
+def damage_a_try(project: ProjectFolder) -> None:
+    """Add a run whose manifest cannot be read: it may be of this or not."""
+    shutil.copytree(project.path / "runs" / "n0", project.path / "runs" / "damaged")
+    (project.path / "runs" / "damaged" / "manifest.json").write_text("{")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (forget_the_run, "a record that does not know the run is a lower bound"),
+        (damage_a_try, "a try that cannot be read makes a lower bound"),
+    ],
+)
+def test_what_is_not_known_makes_a_lower_bound(
+    tried: ProjectFolder, change: Callable[[ProjectFolder], None], words: str
+) -> None:
+    """A record that lacks the run, and a try that cannot be read: admit counts the others, and says so."""
+    change(tried)
 
     tries = counts(tried, "--run", "runs/n3")
 
     assert THREE_OF_FOUR | {"at_least": True} == without_reason(tries)
-    says("commands", "a record that does not know the run is a lower bound", tries["because"])
-
-
-def test_a_try_that_cannot_be_read_makes_a_lower_bound(tried: ProjectFolder) -> None:
-    """A run beside it whose manifest is damaged may be of this or not: it is not counted, and admit says so."""
-    shutil.copytree(tried.path / "runs" / "n0", tried.path / "runs" / "damaged")
-    (tried.path / "runs" / "damaged" / "manifest.json").write_text("{")
-
-    tries = counts(tried, "--run", "runs/n3")
-
-    assert THREE_OF_FOUR | {"at_least": True} == without_reason(tries)
-    says("commands", "a try that cannot be read makes a lower bound", tries["because"])
+    says("commands", words, tries["because"])
 
 
 @pytest.mark.parametrize(
@@ -143,9 +146,7 @@ def test_a_try_that_cannot_be_read_makes_a_lower_bound(tried: ProjectFolder) -> 
     ],
 )
 def test_an_edited_slo_does_not_forget_the_tries(tried: ProjectFolder, before: str, after: str) -> None:
-    """Another SLO, also the same one renamed, has tries of its own, and admit says what the same artifacts failed
-    before.
-    """
+    """Another SLO has tries of its own, and admit says what the same artifacts failed before."""
     slo = tried.path / "slo.toml"
     slo.write_text(slo.read_text().replace(before, after, 1))
     tried.run("certify", "slo.toml", "--out", "runs/other", "--baseline", "none", "--quiet", code=0)

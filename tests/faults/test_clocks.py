@@ -43,9 +43,7 @@ def certified(project: ProjectFolder, monkeypatch: pytest.MonkeyPatch, out: str,
 def test_a_jump_in_mid_soak_changes_no_figure(
     project: ProjectFolder, monkeypatch: pytest.MonkeyPatch, jump: timedelta, code: int, reason: str
 ) -> None:
-    """The verdict is that of a run without a jump; admit refuses a certificate that was issued in the future or long
-    ago.
-    """
+    """The verdict is that of a run without a jump; a certificate of the future, or of long ago, is not admitted."""
     certified(project, monkeypatch, "steady", timedelta())
     certified(project, monkeypatch, "run", jump)
 

@@ -1,6 +1,7 @@
 """Damaged record files: judge says what is wrong, and --resume leaves out what is damaged and nothing else."""
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -27,48 +28,41 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Pro
         yield project, stored(project.path / "run")
 
 
-def garble(content: list[bytes]) -> list[bytes]:
-    return [*content[:2], b'{"at": \xff' + content[2][8:], *content[3:]]
+Damage = Callable[[list[bytes]], list[bytes]]
 
 
-def carriage_return(content: list[bytes]) -> list[bytes]:
-    return [*content[:2], content[2][:20] + b"\r" + content[2][21:], *content[3:]]
+def third(change: Callable[[bytes], bytes]) -> Damage:
+    """Return what changes the third line."""
+    return lambda content: [*content[:2], change(content[2]), *content[3:]]
 
 
-def zeros(content: list[bytes]) -> list[bytes]:
-    return [*content[:2], b"\0" * len(content[2][:-1]) + b"\n", *content[3:]]
+garble = third(lambda line: b'{"at": \xff' + line[8:])
+DAMAGES: dict[str, tuple[str, Damage, str]] = {
+    "a line of the sweep": ("baseline.jsonl", garble, "line 3 is damaged"),
+    "a line of the soak": ("soak-1.jsonl", garble, "line 3 is damaged"),
+    "a host sample": ("host.jsonl", garble, "line 3 is damaged"),
+    "a byte became a carriage return": (
+        "soak-1.jsonl", third(lambda line: line[:20] + b"\r" + line[21:]), "line 3 is damaged"
+    ),
+    "a block of zeros": ("soak-1.jsonl", third(lambda line: b"\0" * len(line[:-1]) + b"\n"), "line 3 is damaged"),
+    "a record is missing": ("soak-1.jsonl", third(lambda _: b""), "but the closing line counts"),
+    "records after the closing line": (
+        "soak-1.jsonl", lambda content: [*content[:2], content[-1], *content[2:]], "lines after the closing line"
+    ),
+}  # fmt: skip
 
 
-def missing(content: list[bytes]) -> list[bytes]:
-    return [*content[:2], *content[3:]]
+def damaged(files: Files, name: str, damage: Damage = garble) -> Files:
+    """Return *files* with one of them damaged."""
+    return {**files, name: b"".join(damage((files[name] or b"").splitlines(keepends=True)))}
 
 
-def closed_early(content: list[bytes]) -> list[bytes]:
-    return [*content[:2], content[-1], *content[2:]]
-
-
-@pytest.mark.parametrize(
-    ("name", "damage", "says"),
-    [
-        pytest.param("baseline.jsonl", garble, "line 3 is damaged", id="a line of the sweep"),
-        pytest.param("soak-1.jsonl", garble, "line 3 is damaged", id="a line of the soak"),
-        pytest.param("host.jsonl", garble, "line 3 is damaged", id="a host sample"),
-        pytest.param("soak-1.jsonl", carriage_return, "line 3 is damaged", id="a byte became a carriage return"),
-        pytest.param("soak-1.jsonl", zeros, "line 3 is damaged", id="a block of zeros"),
-        pytest.param("soak-1.jsonl", missing, "but the closing line counts", id="a record is missing"),
-        pytest.param("soak-1.jsonl", closed_early, "lines after the closing line", id="records after the closing line"),
-    ],
-)
-def test_damage_costs_no_other_record(
-    finished_run: tuple[ProjectFolder, Files], name: str, damage: Callable[[list[bytes]], list[bytes]], says: str
-) -> None:
-    """Judge names the file and what is wrong with it, code 3. --resume warns, keeps the whole file as NAME.damaged
-    and all
-    intact records in place, measures what is missing, and the verdict has a finding.
-    """
+@pytest.mark.parametrize("case", DAMAGES)
+def test_damage_costs_no_other_record(finished_run: tuple[ProjectFolder, Files], case: str) -> None:
+    """Judge names file and damage, code 3; --resume sets a copy aside, keeps what is intact and measures the rest."""
     project, files_before = finished_run
-    run, files = project.path / "run", unfinished(files_before)
-    files[name] = b"".join(damage((files[name] or b"").splitlines(keepends=True)))
+    name, damage, says = DAMAGES[case]
+    run, files = project.path / "run", damaged(unfinished(files_before), name, damage)
     intact = [line for line in lines(files[name]) if line in lines(files_before[name])]
     restored(run, files)
 
@@ -91,8 +85,7 @@ def test_damage_costs_no_other_record(
 def test_lost_events_are_never_better_than_unproven(finished_run: tuple[ProjectFolder, Files]) -> None:
     """A lost event may have been a reason not to promote: the other records are kept, and the run is unproven."""
     project, files_before = finished_run
-    files = unfinished(files_before)
-    files["events.jsonl"] = b"".join(garble((files["events.jsonl"] or b"").splitlines(keepends=True)))
+    files = damaged(unfinished(files_before), "events.jsonl")
     restored(project.path / "run", files)
 
     done = project.run(*RESUME, "--json", code=3)
@@ -106,8 +99,7 @@ def test_what_was_published_of_a_run_that_is_now_unproven_goes(finished_run: tup
     """Killed before SHA256SUMS and damaged since: no policy of the earlier verdict stays for somebody to deploy."""
     project, files_before = finished_run
     files = {name: content for name, content in files_before.items() if name != "SHA256SUMS"}
-    files["events.jsonl"] = b"".join(garble((files["events.jsonl"] or b"").splitlines(keepends=True)))
-    restored(project.path / "run", files)
+    restored(project.path / "run", damaged(files, "events.jsonl"))
 
     project.run(*RESUME, code=3)
 
@@ -115,13 +107,10 @@ def test_what_was_published_of_a_run_that_is_now_unproven_goes(finished_run: tup
 
 
 def test_damage_after_the_records_were_closed_is_measured_again(finished_run: tuple[ProjectFolder, Files]) -> None:
-    """A run that was killed while it published, with a damaged line since: its records are opened again and
-    completed.
-    """
+    """Killed while it published and damaged since: the records are opened again and completed."""
     project, files_before = finished_run
     files = {name: content for name, content in files_before.items() if name not in {"SHA256SUMS", "verdict.json"}}
-    files["null.jsonl"] = b"".join(garble((files["null.jsonl"] or b"").splitlines(keepends=True)))
-    restored(project.path / "run", files)
+    restored(project.path / "run", damaged(files, "null.jsonl"))
 
     project.run(*RESUME, code=0)
 
@@ -131,9 +120,7 @@ def test_damage_after_the_records_were_closed_is_measured_again(finished_run: tu
 def test_a_deleted_damaged_file_is_noticed(finished_run: tuple[ProjectFolder, Files]) -> None:
     """The damaged file is part of the evidence: SHA256SUMS lists it, and admit refuses the run without it."""
     project, files_before = finished_run
-    files = unfinished(files_before)
-    files["soak-1.jsonl"] = b"".join(garble((files["soak-1.jsonl"] or b"").splitlines(keepends=True)))
-    restored(project.path / "run", files)
+    restored(project.path / "run", damaged(unfinished(files_before), "soak-1.jsonl"))
     project.run(*RESUME, code=0)
 
     (project.path / "run" / "soak-1.jsonl.damaged").unlink()
@@ -166,9 +153,7 @@ def test_setting_aside_can_be_repeated(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tail", [b'{"at":"now"', b"\0" * 4096, b'{"end": true, "rec'])
 def test_a_torn_last_line_is_no_damage(tmp_path: Path, tail: bytes) -> None:
-    """Half a line, or the zeros that a power failure leaves, at the end of a file: cut off, and nothing is set
-    aside.
-    """
+    """Half a line, or the zeros of a power failure, at the end of a file is cut off, and nothing is set aside."""
     file = events(tmp_path / "a.jsonl", LINE % 1, tail)
     file(Event("now", EventKind.WARNING, {"number": 2}))
     file.finish()
@@ -176,12 +161,6 @@ def test_a_torn_last_line_is_no_damage(tmp_path: Path, tail: bytes) -> None:
     assert file.damage is None
     assert [1, 2] == [record.detail["number"] for record in read_records(tmp_path / "a.jsonl", EVENTS).records]
     assert [tmp_path / "a.jsonl"] == list(tmp_path.iterdir())
-
-
-def deleted(folder: Path) -> None:
-    for path in folder.iterdir():
-        path.unlink()
-    folder.rmdir()
 
 
 def renamed(folder: Path) -> None:
@@ -194,8 +173,8 @@ def replaced(folder: Path) -> None:
     (folder / "a.jsonl").touch()
 
 
-@pytest.mark.parametrize("way", [deleted, renamed, replaced])
-def test_a_folder_that_disappears_is_noticed_at_the_next_record(tmp_path: Path, way: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize("way", [shutil.rmtree, renamed, replaced])
+def test_a_folder_that_disappears_is_noticed_at_the_next_record(tmp_path: Path, way: Callable[[Path], object]) -> None:
     """Deleted, renamed or replaced under the writer: code 4 with the file, what happened and what to do."""
     folder = tmp_path / "run"
     folder.mkdir()
@@ -209,14 +188,6 @@ def test_a_folder_that_disappears_is_noticed_at_the_next_record(tmp_path: Path, 
     file.close()
     assert 4 == error.value.exit_code
     assert "rename it back" in error.value.hint
-
-
-def resealed(project: ProjectFolder, files: Files, name: str, before: bytes, after: bytes) -> None:
-    """Change a file of the finished run, and write checksums that match."""
-    content = files[name] or b""
-    assert before in content
-    restored(project.path / "run", {**files, name: content.replace(before, after, 1)})
-    run_directory.RunDirectory(project.path / "run").write_checksums()
 
 
 @pytest.mark.parametrize(
@@ -242,26 +213,30 @@ def test_a_damaged_manifest_is_evidence_that_is_missing(
 DEEP = b'"a":' + b"[" * 100_000 + b"]" * 100_000 + b","
 
 
-@pytest.mark.parametrize(
-    ("name", "before", "after"),
-    [
-        pytest.param("events.jsonl", b'{"at":"2026', b'{"at":"yesterday', id="an event without a date"),
-        pytest.param("events.jsonl", b'Z","kind"', b'","kind"', id="an event without a time zone"),
-        pytest.param("events.jsonl", b'"facts":{', b'"facts":7,"x":{', id="conditions that are a number"),
-        pytest.param("events.jsonl", b'{"end": true', b'{"end": true, ' + DEEP + b'"x": 1', id="a deep closing line"),
-        pytest.param("manifest.json", b"{", b"{" + DEEP, id="a deep manifest"),
-        pytest.param("plan.json", b"{", b"{" + DEEP, id="a deep plan"),
-        pytest.param("verdict.json", b"{", b"{" + DEEP, id="a deep verdict"),
-        pytest.param("policy.toml", b'issued = "2026', b'issued = "99999', id="a policy of the year 99999"),
-        pytest.param("certificate.intoto.json", b"{", b"{" + DEEP, id="a deep certificate"),
-    ],
-)
+CHANGED: dict[str, tuple[str, bytes, bytes]] = {
+    "an event without a date": ("events.jsonl", b'{"at":"2026', b'{"at":"yesterday'),
+    "an event without a time zone": ("events.jsonl", b'Z","kind"', b'","kind"'),
+    "conditions that are a number": ("events.jsonl", b'"facts":{', b'"facts":7,"x":{'),
+    "a deep closing line": ("events.jsonl", b'{"end": true', b'{"end": true, ' + DEEP + b'"x": 1'),
+    "a deep manifest": ("manifest.json", b"{", b"{" + DEEP),
+    "a deep plan": ("plan.json", b"{", b"{" + DEEP),
+    "a deep verdict": ("verdict.json", b"{", b"{" + DEEP),
+    "a policy of the year 99999": ("policy.toml", b'issued = "2026', b'issued = "99999'),
+    "a deep certificate": ("certificate.intoto.json", b"{", b"{" + DEEP),
+}
+
+
+@pytest.mark.parametrize("case", CHANGED)
 def test_changed_evidence_with_new_checksums_is_no_traceback(
-    finished_run: tuple[ProjectFolder, Files], name: str, before: bytes, after: bytes
+    finished_run: tuple[ProjectFolder, Files], case: str
 ) -> None:
     """Values that no gatekeeper writes, with checksums that match: admit refuses the run with code 3 and a reason."""
-    project, files_before = finished_run
-    resealed(project, files_before, name, before, after)
+    project, files = finished_run
+    name, before, after = CHANGED[case]
+    content = files[name] or b""
+    assert before in content
+    restored(project.path / "run", {**files, name: content.replace(before, after, 1)})
+    run_directory.RunDirectory(project.path / "run").write_checksums()
 
     done = project.run("admit", "slo.toml", "--run", "run", "--grade", "demo", "--json", code=3)
 

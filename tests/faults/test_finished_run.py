@@ -38,10 +38,6 @@ def edit(path: Path, before: str, after: str) -> None:
     path.write_text(text.replace(before, after, 1))
 
 
-def other_canaries(folder: Path) -> None:
-    (folder / "easy.jsonl").write_text(canary_lines("new", 12))
-
-
 def other_profile(folder: Path) -> None:
     (folder / "profiles").mkdir()
     (folder / "profiles" / "steady.toml").write_text('schema = 1\nname = "steady"\nmix = { "*" = 2 }\n')
@@ -51,43 +47,37 @@ GIVEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "stricter SLO": (lambda folder: edit(folder / "slo.toml", "1.16", "1.17"), "differs in: objective"),
     "SLO of another name": (lambda folder: edit(folder / "slo.toml", "scripted", "other"), "of the SLO 'scripted'"),
     "missing SLO": (lambda folder: (folder / "slo.toml").unlink(), "slo.toml does not exist"),
-    "other canaries": (other_canaries, "canaries of workload easy"),
+    "other canaries": (
+        lambda folder: (folder / "easy.jsonl").write_text(canary_lines("new", 12)), "canaries of workload easy"
+    ),
     "missing canaries": (lambda folder: (folder / "easy.jsonl").unlink(), "easy.jsonl does not exist"),
     "other system": (lambda folder: edit(folder / "truth.json", '"seed": ', '"seed": 1'), "the script has changed"),
     "missing system": (lambda folder: (folder / "truth.json").unlink(), "truth.json"),
     "other soak profile": (other_profile, "soak profile"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("way", GIVEN)
 def test_a_finished_run_of_something_else_is_bad_input(finished: ProjectFolder, way: str) -> None:
-    """What the user gives is not what the run was made of: code 2, the difference is named, and no verdict is
-    printed.
+    """Inputs that the run was not made of are code 2 with the difference, and no verdict is printed.
+
+    A run that was killed before its verdict is not continued with them either, and nothing in it is written.
     """
     change, difference = GIVEN[way]
     change(finished.path)
 
     done = resume(finished)
-
     assert (2, "", True) == (done.code, done.out, difference in done.err), done
-
-
-@pytest.mark.parametrize("way", GIVEN)
-def test_an_unfinished_run_of_something_else_is_not_resumed(finished: ProjectFolder, way: str) -> None:
-    """A run that was killed before its verdict is continued only with what it was made of: code 2, and nothing is
-    written.
-    """
     run = finished.path / "run"
     for name in (CHECKSUMS, "verdict.json", "policy.toml"):
         (run / name).unlink()
     events = (run / "events.jsonl").read_text().splitlines(keepends=True)
     (run / "events.jsonl").write_text("".join(events[:-2]))
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    GIVEN[way][0](finished.path)
 
-    done = resume(finished)
+    unfinished = resume(finished)
 
-    assert (2, "") == (done.code, done.out), done
+    assert (2, "") == (unfinished.code, unfinished.out), unfinished
     assert before == {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
 
 
@@ -116,24 +106,29 @@ def half(run: Path) -> None:
     (run / "soak-1.jsonl").write_text("".join(lines[: len(lines) // 2]))
 
 
-def event_times(run: Path, at: str) -> None:
-    lines = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
-    lines = [{**line, "at": at} if "at" in line else line for line in lines]
-    (run / "events.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+def event_times(at: str) -> Callable[[Path], None]:
+    def change(run: Path) -> None:
+        lines = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+        lines = [{**line, "at": at} if "at" in line else line for line in lines]
+        (run / "events.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+    return rewritten(change)
 
 
-def append(path: Path, content: bytes) -> None:
-    path.write_bytes(path.read_bytes() + content)
+def append(content: bytes) -> Callable[[Path], None]:
+    """Return what puts *content* behind the policy."""
+    return rewritten(lambda run: (run / "policy.toml").write_bytes((run / "policy.toml").read_bytes() + content))
 
 
+DAMAGED = "policy.toml or certificate.intoto.json is damaged"
+DEEP = '{"a":' * 5000 + "1" + "}" * 5000
 EVIDENCE: dict[str, tuple[Callable[[Path], object], str]] = {
     "policy edited": (more_speculation, f"differs from {CHECKSUMS}: policy.toml"),
     "policy edited, new checksums": (rewritten(more_speculation), "policy.toml does not match the verdict"),
     "policy edited, run made a soak alone": (rewritten(as_a_soak_alone), "verdict.json"),
     "policy deleted, new checksums": (rewritten(lambda run: (run / "policy.toml").unlink()), "has no policy.toml"),
     "certificate deleted, new checksums": (
-        rewritten(lambda run: (run / "certificate.intoto.json").unlink()),
-        "has no certificate.intoto.json",
+        rewritten(lambda run: (run / "certificate.intoto.json").unlink()), "has no certificate.intoto.json"
     ),
     "verdict edited, new checksums": (
         rewritten(lambda run: edit(run / "verdict.json", '"center": 2.', '"center": 9.')),
@@ -142,35 +137,22 @@ EVIDENCE: dict[str, tuple[Callable[[Path], object], str]] = {
     "half the soak cut off": (half, f"differs from {CHECKSUMS}: soak-1.jsonl"),
     "half the soak cut off, new checksums": (rewritten(half), "verdict.json"),
     "frozen SLO edited, new checksums": (
-        rewritten(lambda run: edit(run / "inputs" / "slo.toml", "1.16", "1.17")),
-        "is not the SLO that was frozen",
+        rewritten(lambda run: edit(run / "inputs" / "slo.toml", "1.16", "1.17")), "is not the SLO that was frozen"
     ),
-    "times of events garbage, new checksums": (
-        rewritten(lambda run: event_times(run, "zzz")),
-        "is not a date and time",
-    ),
-    "times of events without a zone, new checksums": (
-        rewritten(lambda run: event_times(run, "2026-01-01T00:00:00")),
-        "time zone",
-    ),
-    "policy is no text, new checksums": (rewritten(lambda run: append(run / "policy.toml", b"\xff")), "not UTF-8"),
-    "policy nested too deeply, new checksums": (
-        rewritten(lambda run: append(run / "policy.toml", b"\n[x]\ny = " + b"[" * 5000)),
-        "policy.toml or certificate.intoto.json is damaged",
-    ),
+    "times of events garbage, new checksums": (event_times("zzz"), "is not a date and time"),
+    "times of events without a zone, new checksums": (event_times("2026-01-01T00:00:00"), "time zone"),
+    "policy is no text, new checksums": (append(b"\xff"), "not UTF-8"),
+    "policy nested too deeply, new checksums": (append(b"\n[x]\ny = " + b"[" * 5000), DAMAGED),
     "certificate nested too deeply, new checksums": (
-        rewritten(lambda run: (run / "certificate.intoto.json").write_text('{"a":' * 5000 + "1" + "}" * 5000)),
-        "policy.toml or certificate.intoto.json is damaged",
+        rewritten(lambda run: (run / "certificate.intoto.json").write_text(DEEP)), DAMAGED
     ),
     "manifest lost": (lambda run: (run / "manifest.json").unlink(), "manifest.json"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("way", EVIDENCE)
 def test_a_finished_run_that_was_changed_is_no_proof(finished: ProjectFolder, way: str) -> None:
-    """What the run holds was changed after it ended: code 3, the file is named, and no verdict is printed. `admit`
-    agrees.
-    """
+    """A run that was changed after it ended is code 3 with the file, and no verdict; `admit` agrees."""
     change, file_name = EVIDENCE[way]
     change(finished.path / "run")
 
@@ -192,9 +174,7 @@ def test_an_unchanged_finished_run_gives_its_verdict_again(finished: ProjectFold
 
 
 def test_an_expired_finished_run_is_no_proof(finished: ProjectFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run whose policy has expired is not safe to deploy any more. A simulated run expires in its own time, unless
-    its time is taken for real.
-    """
+    """A run whose policy has expired is no proof; a simulated one expires in its own time."""
     monkeypatch.setattr(finished_run, "measures_real_time", lambda _: True)
 
     done = resume(finished)
@@ -203,9 +183,7 @@ def test_an_expired_finished_run_is_no_proof(finished: ProjectFolder, monkeypatc
 
 
 def test_a_run_without_checksums_is_unproven(finished: ProjectFolder) -> None:
-    """Without SHA256SUMS nothing shows what was changed since the run ended: `judge` and `admit` agree, both answer
-    3.
-    """
+    """Without SHA256SUMS nothing shows what was changed: `judge` and `admit` both answer 3."""
     (finished.path / "run" / CHECKSUMS).unlink()
 
     judged = finished.run("judge", "run", "--json", code=3)

@@ -1,7 +1,6 @@
 """Values that servers write: whatever they are, an answer can be recorded and read back, or it is a fault."""
 
 import json
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any
@@ -44,23 +43,19 @@ def recorded(answer: Answer) -> Answer:
     return ANSWERS.validate_json(ANSWERS.dump_json(generation)).answer
 
 
+CRLF = WHOLE.replace(b"\n", b"\r\n")
+INTERIM = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\nContent-Length: 3\r\n\r\n"
+ODD_TIMINGS = b'"timings": {"tps": NaN, "ms": -Infinity}, "usage"'
 LEGAL = {
     "lines end in CR alone": [HEAD, WHOLE.replace(b"\n", b"\r")],
-    "lines end in CR LF": [HEAD, WHOLE.replace(b"\n", b"\r\n")],
-    "CR LF is cut in two": [HEAD, *(part + b"\r" for part in WHOLE.replace(b"\n", b"\r\n").split(b"\r")[:-1]), b"\n"],
+    "lines end in CR LF": [HEAD, CRLF],
+    "CR LF is cut in two": [HEAD, *(part + b"\r" for part in CRLF.split(b"\r")[:-1]), b"\n"],
     "100 Continue comes first": [b"HTTP/1.1 100 Continue\r\n\r\n", HEAD, WHOLE],
     "103 Early Hints comes first": [b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + HEAD, WHOLE],
-    "two interim heads": [
-        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\nContent-Length: 3\r\n\r\n",
-        HEAD,
-        WHOLE,
-    ],
+    "two interim heads": [INTERIM, HEAD, WHOLE],
     "the head ends in LF LF": [HEAD.replace(b"\r\n", b"\n"), WHOLE],
     "data without a space": [HEAD, WHOLE.replace(b"data: ", b"data:")],
-    "NaN in the server's timings": [
-        HEAD,
-        WHOLE.replace(b'"usage"', b'"timings": {"tps": NaN, "ms": -Infinity}, "usage"'),
-    ],
+    "NaN in the server's timings": [HEAD, WHOLE.replace(b'"usage"', ODD_TIMINGS)],
     "HTTP chunks with extensions": [
         HEAD.replace(b"Connection", b"Transfer-Encoding: chunked\r\nConnection"),
         b"%x;name=value\r\n%s\r\n0\r\n\r\n" % (len(WHOLE), WHOLE),
@@ -70,9 +65,7 @@ LEGAL = {
 
 @pytest.mark.parametrize("name", LEGAL)
 def test_what_is_legal_is_no_fault(name: str) -> None:
-    """Odd but legal HTTP and event streams are complete answers, and so are Python's NaN in figures that are not
-    ours.
-    """
+    """Odd but legal HTTP and event streams are complete answers."""
     with FakeServer(LEGAL[name]) as server:
         answer, _ = read_answer(post(server.url, b"{}", headers={}, timeout=5))
 
@@ -80,34 +73,17 @@ def test_what_is_legal_is_no_fault(name: str) -> None:
 
 
 NUMBERS = {
-    "401 digits": DIGITS,
-    "5,000 digits": "1" * 5000,
-    "401 digits below zero": "-" + DIGITS,
-    "beyond a float": "1e999",
-    "below a float": "-1e400",
-    "20 digits": "1" * 20,
-    "64 bits": str(2**64 - 1),
-    "NaN": "NaN",
-    "Infinity": "Infinity",
-    "negative": "-1",
-    "a fraction": "0.5",
-    "true": "true",
-    "text": '"7"',
-    "null": "null",
-    "a list": "[1]",
-    "an object": '{"a": 1}',
-    "3,000 brackets": "[" * 3000,
-    "two exponents": "1e1e1",
-    "hexadecimal": "0x10",
-}
+    "401 digits": DIGITS, "5,000 digits": "1" * 5000, "401 digits below zero": "-" + DIGITS, "beyond a float": "1e999",
+    "below a float": "-1e400", "20 digits": "1" * 20, "64 bits": str(2**64 - 1), "NaN": "NaN", "Infinity": "Infinity",
+    "negative": "-1", "a fraction": "0.5", "true": "true", "text": '"7"', "null": "null", "a list": "[1]",
+    "an object": '{"a": 1}', "3,000 brackets": "[" * 3000, "two exponents": "1e1e1", "hexadecimal": "0x10",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NUMBERS)
 @pytest.mark.parametrize("where", ["usage", "timings", "index"])
 def test_impossible_numbers_are_faults_or_unknown(where: str, name: str) -> None:
-    """A number of 401 digits, an infinity or no number at all, as token count, claim or index: the answer is a fault or
-    lacks the figure, and its record can be read back.
-    """
+    """A number that no server can mean is a fault or unknown, and its record can be read back."""
     number = NUMBERS[name]
     names = {
         "usage": ("completion_tokens", "prompt_tokens"),
@@ -129,32 +105,27 @@ def test_impossible_numbers_are_faults_or_unknown(where: str, name: str) -> None
         assert count is None or 0 <= count < 2**64
 
 
-@pytest.mark.parametrize(
-    "chunk_of",
-    [
-        pytest.param(lambda half: {"choices": [{"delta": {}, "finish_reason": half}]}, id="finish_reason"),
-        pytest.param(lambda half: {"choices": [], "model": half}, id="model"),
-        pytest.param(lambda half: {"choices": [{"delta": {"reasoning": half}}]}, id="reasoning"),
-        pytest.param(
-            lambda half: {"choices": [{"delta": {"tool_calls": [{"function": {"name": half, "arguments": half}}]}}]},
-            id="tool-call",
-        ),
-        pytest.param(
-            lambda half: {"choices": [{"delta": {"tool_calls": [{"id": half, "function": {"name": "f"}}]}}]},
-            id="call-id",
-        ),
-        pytest.param(lambda half: {"error": {"message": half}}, id="error"),
-        pytest.param(lambda half: {"done": True, "done_reason": half}, id="done_reason"),
-    ],
-)
-def test_half_a_character_spoils_no_record(chunk_of: Callable[[str], Any]) -> None:
+HALF = "\ud83c"
+HALVES: dict[str, dict[str, Any]] = {
+    "finish_reason": {"choices": [{"delta": {}, "finish_reason": HALF}]},
+    "model": {"choices": [], "model": HALF},
+    "reasoning": {"choices": [{"delta": {"reasoning": HALF}}]},
+    "tool-call": {"choices": [{"delta": {"tool_calls": [{"function": {"name": HALF, "arguments": HALF}}]}}]},
+    "call-id": {"choices": [{"delta": {"tool_calls": [{"id": HALF, "function": {"name": "f"}}]}}]},
+    "error": {"error": {"message": HALF}},
+    "done_reason": {"done": True, "done_reason": HALF},
+}
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_half_a_character_spoils_no_record(name: str) -> None:
     """Half of a surrogate pair, which UTF-8 cannot hold, is replaced wherever a server may write a text."""
-    half = b"data: " + json.dumps(chunk_of("\ud83c")).encode() + b"\n\n"
+    half = b"data: " + json.dumps(HALVES[name]).encode() + b"\n\n"
 
     answer, _ = read_answer(received(chunk({"content": "a"}), half, chunk({}, "stop"), DONE))
 
     assert answer == recorded(answer)
-    assert "\ud83c" not in repr(answer)
+    assert HALF not in repr(answer)
 
 
 def test_a_model_that_changes_with_each_chunk_is_named_in_bounds() -> None:
@@ -216,18 +187,10 @@ def test_any_claim_of_any_server_can_be_recorded(name: str, claims: dict[str, An
 # Counters and versions
 
 SAMPLES = {
-    "NaN": "NaN",
-    "infinite": "+Inf",
-    "infinite below zero": "-Inf",
-    "two exponents": "1e1e1",
-    "5,000 digits": "1" * 5000,
-    "beyond a float": "1e400",
-    "negative": "-3",
-    "hexadecimal": "0x1",
-    "nothing": "",
-    "an exponent": "1.5e3",
+    "NaN": "NaN", "infinite": "+Inf", "infinite below zero": "-Inf", "two exponents": "1e1e1", "negative": "-3",
+    "5,000 digits": "1" * 5000, "beyond a float": "1e400", "hexadecimal": "0x1", "nothing": "", "an exponent": "1.5e3",
     "a number": "7",
-}
+}  # fmt: skip
 
 
 def metrics(value: str, position: str = "0") -> str:
@@ -290,17 +253,10 @@ def test_any_list_of_models_and_any_version_is_survived(name: str) -> None:
 
 
 def test_a_version_is_the_line_that_names_it() -> None:
-    """A banner, and a sentence about a version without a number, are passed over (mlx-openai-server 1.6.3 prints
-    both).
-    """
+    """A banner, and a sentence about a version without a number, are passed over."""
     printed = "A beta version of the video understanding.\n\n✨ a server ✨\n🚀 Version: 1.6.3\n"
 
     assert "1.6.3" == version_in(printed).rpartition(" ")[2]
-
-
-def cut(raw: bytes) -> Iterator[bytes]:
-    for end in range(0, len(raw), 7):
-        yield raw[:end]
 
 
 @pytest.mark.parametrize("ending", ["\n", "\r", "\r\n"], ids=["LF", "CR", "CR LF"])
@@ -308,7 +264,8 @@ def test_a_stream_that_is_cut_anywhere_is_a_fault(ending: str) -> None:
     """Wherever a stream breaks off before its finish reason, whatever its line ends, the answer is a fault."""
     stream = chunk({"content": "a"}) + chunk({"content": "b"}) + chunk({"content": "c"})
 
-    answers = [read_answer(received(part))[0] for part in cut(stream.replace(b"\n", ending.encode()))]
+    raw = stream.replace(b"\n", ending.encode())
+    answers = [read_answer(received(raw[:end]))[0] for end in range(0, len(raw), 7)]
 
     assert all(answer.fault is not None for answer in answers)
     assert [] == [answer for answer in answers if replace(answer, fault=None) != replace(recorded(answer), fault=None)]

@@ -228,9 +228,7 @@ def test_an_archive_that_drips_has_a_deadline(
 
 @pytest.mark.parametrize("answer", [b'{"at": "', b"{}\n", b"\n"])
 def test_events_without_end_do_not_fill_the_memory(lie: Lie, answer: bytes) -> None:
-    """A line without an end is refused. Events and signs of life may come for as long as a run takes: they are not
-    kept.
-    """
+    """A line without an end is refused; events may come for as long as a run takes, and are not kept."""
     lie(follow=answer * 10_000, endless="follow")
     lines = RemoteHost("evil").lines("follow_run", {}, silence_s=5, most=1 << 20)
     if answer.endswith(b"\n"):
@@ -336,9 +334,7 @@ def test_a_record_that_was_changed_there_is_no_verdict(lie: Lie, project: Projec
 def test_the_exit_code_that_a_host_names_decides_nothing(
     lie: Lie, project: ProjectFolder, failed: Path, code: object, state: str
 ) -> None:
-    """A failing run whose host names another exit code is a disagreement, exit code 3; without one it is 1 by its
-    records.
-    """
+    """Another exit code than that of the records is a disagreement, 3; without one the records decide."""
     lie(follow=job_line(code=code, state=state), fetch=packed(failed))
 
     done = fetch(project)

@@ -89,9 +89,7 @@ def test_counts_that_contradict_the_text_prove_nothing(project: ProjectFolder, v
 
 
 def test_a_bundle_at_the_beginning_is_no_speed(project: ProjectFolder) -> None:
-    """A draft that is no faster sends half of an answer at once: its pieces weigh by their text, and no gain is
-    found.
-    """
+    """A draft that is no faster and sends half of an answer at once shows no gain: pieces weigh by their text."""
     bundling = Protocol(CHAT, lambda _, drafting: streamed(drafting, width=1, first=12))
 
     done = certify_served(project, bundling, GAINS)
@@ -104,10 +102,7 @@ def test_a_bundle_at_the_beginning_is_no_speed(project: ProjectFolder) -> None:
 @pytest.mark.parametrize("status", [400, 503, 200])
 @pytest.mark.parametrize("required", [True, False], ids=["required", "optional"])
 def test_a_server_that_refuses_every_draft_is_quoted(project: ProjectFolder, status: int, *, required: bool) -> None:
-    """Each drafted request is refused, also by an error as HTTP 200: code 3, and the server's words are on the
-    screen, in
-    JUnit and in the annotations, in place of "no gain was proven".
-    """
+    """Refused drafts are code 3 with the server's words on the screen, in JUnit and in the annotations."""
     refusing = Protocol(CHAT, sound, refuses=lambda _request, drafting: status if drafting else None)
 
     done = certify_served(project, refusing, GAINS, **({} if required else {"workload": OPTIONAL}))

@@ -29,58 +29,44 @@ def every_other(written: bytes) -> Callable[[bytes], bytes]:
     return change
 
 
-ODD = {
+def numbers(pattern: bytes, digits: bytes, count: int = 1) -> Callable[[bytes], bytes]:
+    """Replace the number behind a key, the first one alone or all (0)."""
+    return lambda content: re.sub(rb'"(' + pattern + rb')":[\d.]+', rb'"\1":' + digits, content, count=count)
+
+
+def deep(before: bytes) -> Callable[[bytes], bytes]:
+    return lambda content: before + b"[" * 1500 + content
+
+
+NESTED, BITS, LONG = b'{"schema": 1, "x": ', b"18446744073709551615", b"9" * 400
+ODD: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "times without a zone": ("host.jsonl", every_other(b"2026-01-01T00:22:28.000000")),
     "times of events without a zone": ("events.jsonl", every_other(b"2026-01-01T00:22:28.000000")),
     "times in the year 9999": ("host.jsonl", every_other(b"9999-12-31T23:59:59-23:59")),
     "times of events in the year 1": ("events.jsonl", every_other(b"0001-01-01T00:00:00+23:59")),
     "times that are none": ("events.jsonl", times(b"now")),
     "an early stop without a reason": (
-        "events.jsonl",
-        lambda content: re.sub(rb'"kind":"\w+"', b'"kind":"stopped"', content, count=1),
+        "events.jsonl", lambda content: re.sub(rb'"kind":"\w+"', b'"kind":"stopped"', content, count=1)
     ),
     "times of answers that are none": ("soak-1.jsonl", times(b"[]")),
-    "a monotonic time of 30 digits": (
-        "soak-1.jsonl",
-        lambda content: re.sub(rb'"sent_ns":\d+', b'"sent_ns":' + b"9" * 30, content, count=1),
-    ),
-    "a time of 400 digits when it was sent": (
-        "soak-1.jsonl",
-        lambda content: re.sub(rb'"sent_ns":\d+', b'"sent_ns":' + b"9" * 400, content, count=1),
-    ),
-    "a time of 400 digits when it ended": (
-        "soak-1.jsonl",
-        lambda content: re.sub(rb'"ended_ns":\d+', b'"ended_ns":' + b"9" * 400, content, count=1),
-    ),
-    "a count of tokens of 400 digits": (
-        "soak-1.jsonl",
-        lambda content: re.sub(rb'"output_tokens":\d+', b'"output_tokens":' + b"9" * 400, content, count=1),
-    ),
-    "times of 64 bits": (
-        "soak-1.jsonl",
-        lambda content: re.sub(rb'"(sent|ended)_ns":\d+', rb'"\1_ns":18446744073709551615', content),
-    ),
-    "counts of 64 bits": (
-        "soak-1.jsonl",
-        lambda content: re.sub(rb'"(output_tokens|drafted)":\d+', rb'"\1":18446744073709551615', content),
-    ),
-    "a host value of 400 digits": (
-        "host.jsonl",
-        lambda content: re.sub(rb'"value":[\d.]+', b'"value":' + b"9" * 400, content, count=1),
-    ),
-    "a plan nested 1,500 deep": ("plan.json", lambda content: b'{"schema": 1, "x": ' + b"[" * 1500 + content),
-    "a verdict nested 1,500 deep": ("verdict.json", lambda content: b'{"schema": 1, "x": ' + b"[" * 1500 + content),
-    "a policy nested 1,500 deep": ("policy.toml", lambda content: b"x = " + b"[" * 1500 + content),
-}
+    "a monotonic time of 30 digits": ("soak-1.jsonl", numbers(b"sent_ns", b"9" * 30)),
+    "a time of 400 digits when it was sent": ("soak-1.jsonl", numbers(b"sent_ns", LONG)),
+    "a time of 400 digits when it ended": ("soak-1.jsonl", numbers(b"ended_ns", LONG)),
+    "a count of tokens of 400 digits": ("soak-1.jsonl", numbers(b"output_tokens", LONG)),
+    "times of 64 bits": ("soak-1.jsonl", numbers(b"sent_ns|ended_ns", BITS, 0)),
+    "counts of 64 bits": ("soak-1.jsonl", numbers(b"output_tokens|drafted", BITS, 0)),
+    "a host value of 400 digits": ("host.jsonl", numbers(b"value", LONG)),
+    "a plan nested 1,500 deep": ("plan.json", deep(NESTED)),
+    "a verdict nested 1,500 deep": ("verdict.json", deep(NESTED)),
+    "a policy nested 1,500 deep": ("policy.toml", deep(b"x = ")),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("odd", ODD)
 def test_an_odd_value_in_a_run_is_no_traceback(
     odd: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Commands on a run with an odd value, its checksums made anew, end with a documented exit code and no
-    traceback.
-    """
+    """Commands on a run with an odd value and new checksums end with a documented exit code."""
     name, change = ODD[odd]
     run = tmp_path / "runs" / "odd"
     shutil.copytree(RUN, run)

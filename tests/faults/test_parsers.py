@@ -271,9 +271,7 @@ def test_the_examples_of_a_parser_are_sound(name: str, tmp_path: Path) -> None:
 @pytest.mark.nightly  # the same parsers meet damaged and random input above, without a search by coverage
 @pytest.mark.parametrize("name", ["gguf", "json", "slo", "stream", "worker"])
 def test_coverage_guided_fuzzing_finds_nothing(name: str, tmp_path: Path) -> None:
-    """Two seconds of a fuzzer that follows the branches of a parser, from its examples on, where Atheris is
-    installed.
-    """
+    """Two seconds of a fuzzer that follows the branches of a parser, where Atheris is installed."""
     pytest.importorskip("atheris")
     tool = [
         sys.executable,

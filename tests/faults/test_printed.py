@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.report import FORMATS
-from tests.builders.project_folder import project_folder
+from tests.builders.project_folder import Done, project_folder
 from tests.builders.scripted_slo import EASY, write_scripted
 
 NAMES = [
@@ -35,18 +35,17 @@ def test_an_error_prints_no_command(tmp_path: Path, command: tuple[str, ...], na
     assert "##[" not in done.err
 
 
-FEW_STEPS: dict[str, Any] = {
-    "sweep": {"repeats": 1, "num_draft_tokens": [4]},
-}
 HOSTILE = (
     "a\n\ufe0f::set-env name=x::y\n:\x00:add-mask::z\n"
     "::stop-commands::z\r  ::set-output name=x::y\u2028::add-mask::q\x85::error::e"
     " \x1b[31m##[add-path]/evil ::warning::w ##vso[task.setvariable variable=a]b"
 )
+SHORT: dict[str, Any] = {"sweep": {"repeats": 1, "num_draft_tokens": [4]}, "soak": {"duration": "20 s"}}
 
 
-def is_printed_safely(text: str) -> bool:
+def is_printed_safely(done: Done) -> bool:
     """Return whether neither a terminal nor a CI system finds a command in what was printed."""
+    text = f"{done.out}\n{done.err}"
     lines = [line.strip().lstrip("\ufe0f") for line in re.split(r"[\r\n]", text)]
     own_commands = ("::error file=", "::notice file=", "::warning file=")
     commands = [line for line in lines if line.startswith("::") and not line.startswith(own_commands)]
@@ -55,42 +54,28 @@ def is_printed_safely(text: str) -> bool:
 
 @pytest.mark.parametrize("at_least", [0.5, 50.0], ids=["promoted", "graded back"])
 def test_a_reason_of_the_slo_prints_no_command_in_any_format(tmp_path: Path, at_least: float) -> None:
-    """The `why` of an SLO or an objective, from a branch of a stranger, commands no CI system, whatever is printed
-    of it.
-    """
-    project = project_folder(tmp_path)
-    project = project.with_environment(GITHUB_ACTIONS="true")
+    """The `why` of an SLO of a stranger commands no CI system, whatever is printed of it."""
+    project = project_folder(tmp_path).with_environment(GITHUB_ACTIONS="true")
     objective = {"metric": "throughput_ratio", "at_least": at_least, "why": HOSTILE}
-    write_scripted(project, why=HOSTILE, objective=[objective], workload=EASY, soak={"duration": "20 s"}, **FEW_STEPS)
+    write_scripted(project, why=HOSTILE, objective=[objective], workload=EASY, **SHORT)
 
     printed = [project.run("certify", "slo.toml", "--output", "run", "-v"), project.run("plan", "slo.toml")]
     printed += [project.run("report", "run", "--format", name) for name in FORMATS]
-    printed += [
-        project.run("judge", "run"),
-        project.run("admit", "slo.toml", "--run", "run"),
-        project.run("explain", "run"),
-    ]
+    further = ("judge run", "judge run --json", "admit slo.toml --run run", "explain run")
+    printed += [project.run(*words.split()) for words in further]
 
-    printed += [
-        project.run("certify", "slo.toml", "--output", "again", "--json"),
-        project.run("judge", "run", "--json"),
-    ]
-
-    assert [] == [done for done in printed if not is_printed_safely(done.out + "\n" + done.err)]
+    assert [] == [done for done in printed if not is_printed_safely(done)]
 
 
 def test_names_of_the_slo_print_no_command(tmp_path: Path) -> None:
-    """The name of a draft, of a folder of runs and of a key, as a stranger's branch may write them, are printed
-    safely.
-    """
+    """Names of a draft, a folder of runs and a key, as a stranger may write them, are printed safely."""
     project = project_folder(tmp_path)
     subject = {"backend": "scripted", "target": f"t{HOSTILE}", "drafts": [f"d{HOSTILE}"], "script": "truth.json"}
-    write_scripted(project, subject=subject)
+    write_scripted(project, subject=subject, **SHORT)
 
     printed = [project.run("certify", "slo.toml", "--output", "x ##[add-path]y", "-v", code=0)]
     write_scripted(project, None, **{HOSTILE: HOSTILE})
-    printed += [
-        project.run(*words, "slo.toml", code=2) for words in (("plan",), ("certify",), ("admit", "--runs", "."))
-    ]
+    commands = (("plan",), ("certify",), ("admit", "--runs", "."))
+    printed += [project.run(*words, "slo.toml", code=2) for words in commands]
 
-    assert [] == [done for done in printed if not is_printed_safely(done.out + "\n" + done.err)]
+    assert [] == [done for done in printed if not is_printed_safely(done)]

@@ -107,9 +107,7 @@ def write_slo(project: ProjectFolder, drafting: Echo, plain: Echo, **subject: An
 def certified(tmp_path_factory: pytest.TempPathFactory, servers: tuple[Echo, Echo]) -> tuple[ProjectFolder, Done]:
     """A run of two real servers whose addresses hold keys, and what certify printed."""
     folder = tmp_path_factory.mktemp("keyed")
-    bare_project = project_folder(folder)
-    environment = {**bare_project.environment, "GATEKEEPER_HOST_LOCK": str(folder / "lock")}
-    project = ProjectFolder(bare_project.path, environment)
+    project = project_folder(folder).with_environment(GATEKEEPER_HOST_LOCK=str(folder / "lock"))
     for name in ("big", "small"):
         model(project.path, name)
     (project.path / "easy.jsonl").write_text(canary_lines("easy", 6))
@@ -120,16 +118,19 @@ def certified(tmp_path_factory: pytest.TempPathFactory, servers: tuple[Echo, Ech
     return project, done
 
 
-def leaks(folder: Path, *texts: str) -> list[str]:
-    """Name the files in *folder*, and the texts, that hold a key; the SLO that a person wrote is left out."""
-    leaks_found = []
+@pytest.fixture
+def project(certified: tuple[ProjectFolder, Done], servers: tuple[Echo, Echo]) -> Iterator[ProjectFolder]:
+    """The folder of that run, whose SLO is written anew after each test."""
+    yield certified[0]
+    write_slo(certified[0], *servers)
+
+
+def leaks(folder: Path, *ended: Done) -> list[str]:
+    """Name the files in *folder*, and what was printed, that hold a key; the SLO that a person wrote is left out."""
     files = [path for path in folder.rglob("*") if path.is_file() and path != folder / "slo.toml"]
-    for name, content in [
-        *((str(path), path.read_bytes()) for path in files),
-        *((text, text.encode()) for text in texts),
-    ]:
-        leaks_found += [f"{key} in {name[:2000]}" for key in KEYS if key.encode() in content]
-    return leaks_found
+    contents = [(str(path), path.read_bytes()) for path in files]
+    contents += [(text[:2000], text.encode()) for done in ended for text in (done.out, done.err)]
+    return [f"{key} in {name}" for name, content in contents for key in KEYS if key.encode() in content]
 
 
 def test_the_servers_get_their_keys(certified: tuple[ProjectFolder, Done], servers: tuple[Echo, Echo]) -> None:
@@ -139,14 +140,11 @@ def test_the_servers_get_their_keys(certified: tuple[ProjectFolder, Done], serve
 
 
 def test_a_run_stores_and_prints_no_key(certified: tuple[ProjectFolder, Done]) -> None:
-    """Manifest, stored SLO, records, page, events and terminal hold the address without its key, though both servers
-    echo
-    what they get in texts, versions, names, errors and headers.
-    """
+    """Whatever the servers echo, files and terminal hold the address without its key."""
     project, done = certified
     run = project.path / "runs" / "run-1"
 
-    assert [] == leaks(project.path, done.out, done.err)
+    assert [] == leaks(project.path, done)
     versions = json.loads((run / "manifest.json").read_text())["versions"]
     assert re.fullmatch(r"http://hidden-[0-9a-f]{8}@127\.0\.0\.1:\d+/v1", versions["url"])
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/v1\?api_key=hidden-[0-9a-f]{8}", versions["plain_url"])
@@ -173,7 +171,7 @@ def test_no_command_prints_a_key(certified: tuple[ProjectFolder, Done], words: t
 
     done = certified[0].run(*words)
 
-    assert [] == leaks(project.path, done.out, done.err)
+    assert [] == leaks(project.path, done)
     assert 4 != done.code
     if words[0] == "certify":  # the stored SLO is the one that is given, though its key is hidden
         assert first.code == done.code
@@ -182,57 +180,44 @@ def test_no_command_prints_a_key(certified: tuple[ProjectFolder, Done], words: t
         assert all(word in done.err for word in ("telemetry.endpoint", "http://hidden-"))
 
 
-def test_another_key_is_another_slo(certified: tuple[ProjectFolder, Done], servers: tuple[Echo, Echo]) -> None:
+def test_another_key_is_another_slo(project: ProjectFolder, servers: tuple[Echo, Echo]) -> None:
     """The digest that is left tells two keys apart, for admit and for --resume."""
-    project = ProjectFolder(certified[0].path, certified[0].environment)
     write_slo(project, *servers, plain_url=f"http://{servers[1].host}/v1?api_key=query-other-0001")
-    try:
-        admitted = project.run("admit", "slo.toml", "--run", "runs/run-1", "--json")
-        resumed = project.run("certify", "slo.toml", "--out", "runs/run-1", "--resume")
-    finally:
-        write_slo(project, *servers)
+
+    admitted = project.run("admit", "slo.toml", "--run", "runs/run-1", "--json")
+    resumed = project.run("certify", "slo.toml", "--out", "runs/run-1", "--resume")
 
     assert "other_slo" == admitted.document["reason"]
     assert admitted.document["because"].endswith(": subject")
     assert (2, True) == (resumed.code, "differs in: subject" in resumed.err)
 
 
-def test_a_refused_key_is_not_printed(certified: tuple[ProjectFolder, Done], servers: tuple[Echo, Echo]) -> None:
+def test_a_refused_key_is_not_printed(project: ProjectFolder, servers: tuple[Echo, Echo]) -> None:
     """A server that quotes the wrong key in its refusal does not get it into the error."""
-    project = certified[0]
     write_slo(project, *servers, url=f"http://user:{SHORT}@{servers[0].host}/v1")
-    try:
-        done = project.run("certify", "slo.toml", "--only", "sweep", "--out", "refused", code=2)
-    finally:
-        write_slo(project, *servers)
+
+    done = project.run("certify", "slo.toml", "--only", "sweep", "--out", "refused", code=2)
 
     assert "wrong key: " in done.err
-    assert [] == leaks(project.path, done.out, done.err)
+    assert [] == leaks(project.path, done)
 
 
-def test_a_short_key_of_the_environment_is_masked(
-    certified: tuple[ProjectFolder, Done], servers: tuple[Echo, Echo]
-) -> None:
+def test_a_short_key_of_the_environment_is_masked(project: ProjectFolder) -> None:
     """A key of seven letters from api_key_env is echoed in errors and answers, and masked there."""
-    project = certified[0]
     with Echo(SHORT) as server:
         write_slo(project, server, server, url=f"http://{server.host}/v1", api_key_env="SHORT_KEY")
         keyed = project.with_environment(SHORT_KEY=SHORT)
-        try:
-            done = keyed.run("certify", "slo.toml", "--only", "sweep", "--out", "short", code=0)
-        finally:
-            write_slo(project, *servers)
+        done = keyed.run("certify", "slo.toml", "--only", "sweep", "--out", "short", code=0)
 
-    assert [] == leaks(project.path, done.out, done.err)
+    assert [] == leaks(project.path, done)
 
 
-def test_a_stored_slo_has_no_key_to_run_with(certified: tuple[ProjectFolder, Done]) -> None:
+def test_a_stored_slo_has_no_key_to_run_with(project: ProjectFolder) -> None:
     """The copy in a run directory cannot be certified: the error says which key is missing."""
-    shutil.copy(certified[0].path / "runs" / "run-1" / "inputs" / "slo.toml", certified[0].path / "stored.toml")
+    shutil.copy(project.path / "runs" / "run-1" / "inputs" / "slo.toml", project.path / "stored.toml")
 
-    done = certified[0].run("certify", "stored.toml", "--out", "again")
+    done = project.run("certify", "stored.toml", "--out", "again", code=2)
 
-    assert 2 == done.code
     assert all(word in done.err for word in ("subject.url", "http://hidden-"))
 
 
@@ -248,46 +233,46 @@ def test_the_slo_of_a_run_is_found_by_its_stored_text(
 
 
 def test_a_watch_stores_and_prints_no_key(tmp_path: Path, servers: tuple[Echo, Echo]) -> None:
-    """`watch --url` with a key in it: the server gets it, and log, overlay, lock and terminal hold the address
-    without it.
-    """
-    served = servers[0].served
-    Deployed.served(tmp_path, f"http://{servers[0].host}")
-    words = ("watch", "policy.toml", "--run", "run", "--slo", "slo.toml", "--rounds", "1", "--no-host")
-    bare_project = project_folder(tmp_path)
-    project = ProjectFolder(tmp_path, bare_project.environment)
-
-    done = project.run(*words, "--json", "--url", f"http://user:{PASSWORD}@{servers[0].host}/v1")
-    wrong = project.run(*words, "--url", f"http://user:{SHORT}@{servers[0].host}/v1")
-    misspelt = project.run(*words, "--url", f"user:{PASSWORD}@{servers[0].host}")
-
-    assert (True, 2) == (servers[0].served > served, misspelt.code)
-    assert "http://hidden-" in json.loads(done.out.splitlines()[0])["url"]
-    assert [] == leaks(
-        tmp_path, *(text for finished in (done, wrong, misspelt) for text in (finished.out, finished.err))
+    """The server gets the key of `watch --url`; log, overlay, lock and terminal do not hold it."""
+    served, address = servers[0].served, servers[0].host
+    Deployed.served(tmp_path, f"http://{address}")
+    project = ProjectFolder(tmp_path, project_folder(tmp_path).environment)
+    words = (
+        "watch",
+        "policy.toml",
+        "--run",
+        "run",
+        "--slo",
+        "slo.toml",
+        "--rounds",
+        "1",
+        "--no-host",
+        "--json",
+        "--url",
     )
+
+    done = project.run(*words, f"http://user:{PASSWORD}@{address}/v1")
+    wrong = project.run(*words, f"http://user:{SHORT}@{address}/v1")
+    misspelt = project.run(*words, f"user:{PASSWORD}@{address}", code=2)
+
+    assert servers[0].served > served
+    assert "http://hidden-" in json.loads(done.out.splitlines()[0])["url"]
+    assert [] == leaks(tmp_path, done, wrong, misspelt)
 
 
 @pytest.mark.parametrize("key", ["args", "why"])
-def test_a_key_elsewhere_in_the_slo_is_refused(certified: tuple[ProjectFolder, Done], key: str, servers: Any) -> None:
+def test_a_key_elsewhere_in_the_slo_is_refused(project: ProjectFolder, key: str, servers: Any) -> None:
     """An address with a key in another place would be recorded: code 2 before anything is written."""
-    project = certified[0]
     if key == "args":
         write_slo(project, *servers, args=["--proxy", f"http://user:{OLD}@127.0.0.1:1"])
     else:
         path = project.path / "slo.toml"
         path.write_text(path.read_text().replace("it may fail", f"see https://wiki/?token={OLD}"))
-    try:
-        done = project.run("certify", "slo.toml", "--out", "elsewhere")
-    finally:
-        write_slo(project, *servers)
 
-    assert (2, True, False) == (
-        done.code,
-        "in an address" in done.err,
-        (project.path / "elsewhere").exists(),
-    )
-    assert OLD not in done.err
+    done = project.run("certify", "slo.toml", "--out", "elsewhere", code=2)
+
+    assert ("in an address" in done.err, OLD in done.err) == (True, False)
+    assert not (project.path / "elsewhere").exists()
 
 
 WRITTEN = [

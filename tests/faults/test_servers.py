@@ -87,9 +87,7 @@ def faults(project: ProjectFolder) -> list[str]:
 
 
 def test_a_server_that_begins_to_drip_is_a_result(project: ProjectFolder) -> None:
-    """A server whose answers never end, a token now and then, is a broken objective with its faults recorded, after a
-    few deadlines.
-    """
+    """Answers that never end are recorded faults and a failed objective, after a few deadlines."""
     with (
         RecordedServer(turning(drip, after=4), drafting=True) as fast,
         RecordedServer(PROTOCOLS["openai"], drafting=False) as plain,
@@ -126,9 +124,7 @@ def test_a_server_that_never_answered_is_unproven(
 
 
 def test_counters_that_never_come_cost_their_time_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answers of a server whose /metrics never responds have no claims, and the path is not requested again and
-    again.
-    """
+    """A /metrics that never responds gives no claims, and is not requested again."""
     monkeypatch.setattr(control_requests, "LIMIT_S", 0.2)
     over, requests = threading.Event(), count(1)
 
@@ -165,10 +161,7 @@ def test_a_server_is_measured_whose_health_never_comes(monkeypatch: pytest.Monke
 
 
 def test_a_run_ends_after_its_max_duration_and_continues(project: ProjectFolder) -> None:
-    """Where a server drips, the command ends when the run's time is over, before the answer's own deadline makes a
-    fault
-    of it: code 3, no answer that we cut off is recorded, and --resume goes on with those that are.
-    """
+    """When its time is over a run ends with code 3, records no answer that it cut off, and continues."""
     slow = {"timeout": "60 s", "deadline": "60 s"}
 
     def drip_while_time_ends() -> Pieces:
@@ -217,9 +210,7 @@ def elsewhere() -> Iterator[str]:
 
 
 def test_too_few_descriptors_end_a_run_that_can_be_resumed(project: ProjectFolder, elsewhere: str) -> None:
-    """32 streams with descriptors for a few: code 4 with what to raise, no fault of the server, and with a higher limit
-    --resume keeps what was measured and reaches a verdict.
-    """
+    """Descriptors for a few of 32 streams: code 4 and no fault of the server; --resume keeps all."""
     many_streams = attached(
         project,
         elsewhere,
@@ -256,9 +247,7 @@ def test_no_further_thread_is_our_limit() -> None:
 
 @pytest.mark.parametrize("start", ["server", "worker"])
 def test_a_process_without_descriptors_is_our_limit(start: str, tmp_path: Path) -> None:
-    """A server or worker that cannot be started because this process may open no more files is an error of ours, not of
-    the input.
-    """
+    """A server or worker that cannot be started for our own limit is an error of ours, not of the input."""
     starts: dict[str, Callable[..., object]] = {
         "server": ServerProcess,
         "worker": partial(WorkerProcess, folder=tmp_path, with_package=False),
@@ -274,9 +263,7 @@ SHOUT = "\x1b[31m::set-output name=x::y\n\x1b]0;title\x07 ::error::z\nplain ##[a
 
 
 def test_the_last_words_of_a_server_are_quoted(tmp_path: Path) -> None:
-    """What a dying server printed is shown line by line as a quotation: no control character, no line that a CI system
-    reads as a command.
-    """
+    """What a dying server printed is quoted line by line, without control characters and commands of CI."""
     program = f"import sys; sys.stderr.write({SHOUT!r}); sys.exit(3)"
 
     with pytest.raises(InputError) as refused:

@@ -119,9 +119,7 @@ HIDDEN: dict[str, Damage] = {
 
 @pytest.mark.parametrize("way", [*FOUND, *HIDDEN])
 def test_a_damaged_log_does_not_turn_speculation_on(off: Deployed, way: str) -> None:
-    """Speculation was turned off and the log of it is damaged: the overlay on disk says off, so it stays off: code
-    1.
-    """
+    """Speculation was turned off and the log of it is damaged: by the overlay it stays off, code 1."""
     {**FOUND, **HIDDEN}[way](off.path / "watch.jsonl")
 
     code, output = off.watch(1)
@@ -264,10 +262,7 @@ def test_an_overlay_that_is_a_link_is_replaced(tmp_path: Path) -> None:
 
 
 def test_a_watch_without_descriptors_blames_no_server(tmp_path: Path) -> None:
-    """Where no file and no connection can be opened, a round has no evidence, the exit code says that the overlay is
-    old,
-    and no route moves; with descriptors the watch goes on.
-    """
+    """Where no connection can be opened a round has no evidence and no route moves; later it goes on."""
     output = WatchOutput()
     errors = {"metric": "error_rate", "at_most": 0.2, "for": 0.0}
     with Answering() as server:
