@@ -36,9 +36,7 @@ def no_descriptor_left(_: Path) -> None:
 def test_a_system_that_dies_and_cannot_be_started_ends_the_run(
     tmp_path: Path, cause: Callable[[Path], None], error: type[Exception], says: str
 ) -> None:
-    """Killed between two answers, and it does not start again: the next request is not recorded as a fault that nobody
-    saw, but ends the run so that it can be continued. Where the cause is a limit of ours, the error stays ours.
-    """
+    """Dead between two answers, and not started again: no fault, but an end that can be continued."""
     worker = tmp_path / "my_worker.py"
     shutil.copy(ROOT / "integrations" / "example_worker.py", worker)
     command = [sys.executable, str(worker), "{target}", "{draft}"]

@@ -49,17 +49,6 @@ def job(state: str = "ended", code: int | None = 0, *, cancelled_by: str = "", f
     return parse_job("mini", "\t".join([*fields, job_record()]))
 
 
-@pytest.mark.parametrize("code", [0, 1, 3])
-def test_a_run_that_ended_with_a_verdict_is_no_error(code: int) -> None:
-    """Promoted, failed and unproven are verdicts; they are judged again locally."""
-    assert failure_of(job(code=code, finished=True), "") is None
-
-
-def test_a_finished_run_needs_nobody_who_waited_for_it() -> None:
-    """The checksums come last of all: with them a run without an exit code is whole."""
-    assert failure_of(job("died", None, finished=True), "") is None
-
-
 @pytest.mark.parametrize(
     ("ended", "log", "code", "sentence"),
     [

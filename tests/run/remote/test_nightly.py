@@ -21,9 +21,7 @@ def night(pair: Make) -> Callable[..., tuple[Pair, Night]]:
 
 @pytest.mark.nightly
 def test_a_night_attaches_to_the_run_of_the_one_before(night: Callable[..., tuple[Pair, Night]]) -> None:
-    """The script is ended, the run continues there; the next night attaches, waits for it, downloads it into a new
-    folder and prints one line.
-    """
+    """The script is ended, the run continues there; the next night attaches, and prints one line."""
     pair, night_run = night(remote=HELD)
     process = night_run.start("slo.toml", *ON)
     until(pair.soaking)

@@ -24,10 +24,7 @@ SMALLER = {
 def test_the_quickstart_elsewhere_with_the_connection_cut(
     serve: Serve, project: ProjectFolder, changes: dict[str, str]
 ) -> None:
-    """The models are uploaded, the run starts, every session is cut in its sweep, and it ends as if undisturbed: the
-    same
-    verdict by the same bytes, of models that are the same by digest.
-    """
+    """Models are uploaded, every session is cut in the sweep, and the verdict is the same bytes."""
     server = serve()
     install(server)
     remote = Pair(project.with_environment(GATEKEEPER_SSH=server.words), server)

@@ -19,9 +19,7 @@ SEPARATORS = st.sampled_from(["/", " ", '"', "'", "\n", ":", "=", "<", "@", "-",
 
 @given(st.lists(NAMES, min_size=1, max_size=4), st.lists(st.tuples(AROUND, SEPARATORS, st.integers(0, 3)), max_size=6))
 def test_no_name_is_left(names: list[str], pieces: list[tuple[str, str, int]]) -> None:
-    """Whatever stands around it, no name of the user or the host is left as a word, in any case, in keys and in
-    values.
-    """
+    """Whatever stands around it, no name of the user or the host is left as a word, in keys and in values."""
     text = "".join(f"{around}{mark}{names[at % len(names)].swapcase()}{mark}" for around, mark, at in pieces)
 
     ((key, (value,)),) = cut_names({text: [text]}, names).items()

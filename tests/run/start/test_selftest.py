@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.core.errors import HostLacksError
-from gatekeeper.report.commands.selftest_document import SUMMARIES, selftest_document
+from gatekeeper.report.commands.selftest_document import selftest_document
 from gatekeeper.report.document_text import render_text
 from gatekeeper.run.start import selftest
 
@@ -60,11 +60,6 @@ def test_a_section_without_an_end_is_ended_alone(tmp_path: Path) -> None:
     assert "not reached within 0.5 s" in lines[0]
 
 
-def test_the_whole_of_it_takes_five_minutes_at_most() -> None:
-    """However busy the machine is: the limits of all sections together."""
-    assert sum(section.limit for section in selftest.SECTIONS.values()) <= 300
-
-
 def test_an_interrupt_leaves_what_was_gathered(tmp_path: Path) -> None:
     """After Ctrl-C the file holds the sections before it, and its text says which were not reached."""
     path = tmp_path / "x.json"
@@ -92,14 +87,6 @@ def test_names_are_cut_out_of_results_and_errors(tmp_path: Path, monkeypatch: py
     assert "annika" not in (tmp_path / "x.json").read_text().lower()
 
 
-def test_each_part_has_its_line() -> None:
-    """What is planned has a summary, but for the conditions, which the file alone holds; that makes ten lines."""
-    words = [name.partition(" ")[0] for name in selftest.SECTIONS]
-
-    assert {"conditions"} == {*words} - SUMMARIES.keys()
-    assert 10 == len([word for word in words if word in SUMMARIES])
-
-
 def tails(without: list[float], sampled: list[float]) -> dict[str, Any]:
     values_by_name = {"without": without, "with": sampled}
     return {name: {"p99": sum(values) / 2, "p99_of_blocks": values} for name, values in values_by_name.items()}
@@ -118,11 +105,7 @@ def tails(without: list[float], sampled: list[float]) -> dict[str, Any]:
         ("certify", {"exit_code": 3, "outcome": "unproven", "because": "noise"}, "?"),
         ("certify", {"exit_code": 1, "outcome": "graded_back", "because": "slower"}, "ok"),
         ("versions", {"mlx": None, "mlx-lm": "1"}, "no"),
-        (
-            "device",
-            {"metal": True, "info": {"device_name": "Apple M4", "max_recommended_working_set_size": 17e9}},
-            "ok",
-        ),
+        ("device", {"metal": True, "info": {"device_name": "M4", "max_recommended_working_set_size": 17e9}}, "ok"),
         ("device", {"metal": False, "info": {}}, "?"),
         ("telemetry", [{"source": "a", "values": {"x": 1.0}, "missing": {}}], "ok"),
         ("telemetry", [{"source": "a", "values": {"x": 1.0}, "missing": {"y": "parse_error"}}], "no"),
@@ -143,12 +126,10 @@ def test_a_line_says_what_works(name: str, result: Any, mark: str) -> None:
 
 
 def test_a_file_with_too_many_parts_is_cut() -> None:
-    """A file of a stranger may plan a million parts, and hold as many readings: a hundred of each are shown."""
+    """A file of a stranger may plan thousands of parts, and hold as many readings: a hundred of each are shown."""
     reading = {"source": "a", "values": {"x": 1.0}, "missing": {}}
-    telemetry = {"result": [reading] * 100_000, "error": None}
-    text = selftest_text(
-        {"planned": ["telemetry"] * 1_000_000, "sections": {"telemetry": telemetry}}, "x", sources=True
-    )
+    telemetry = {"result": [reading] * 5_000, "error": None}
+    text = selftest_text({"planned": ["telemetry"] * 20_000, "sections": {"telemetry": telemetry}}, "x", sources=True)
 
     assert 300 > len(text.splitlines())
 

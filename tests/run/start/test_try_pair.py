@@ -1,7 +1,6 @@
 """`gatekeeper try`: the pair it finds, and the sentence it says."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -49,26 +48,8 @@ def test_no_pair_and_no_backend_are_said(empty: Path, monkeypatch: pytest.Monkey
     assert "--target" in nothing.value.hint
 
 
-def test_one_sentence_says_where_drafting_helps() -> None:
-    """Each workload stands in the part of the sentence that its answer belongs to, with its ratio where there is
-    one.
-    """
-    workloads: dict[str, dict[str, Any]] = {
-        "json": {"answer": "helps", "ratio": 1.871},
-        "code": {"answer": "helps", "ratio": 1.4},
-        "random": {"answer": "hurts", "ratio": 0.8},
-        "chat": {"answer": "unclear", "ratio": None},
-    }
-
-    sentence_said = try_pair.sentence("org/Big-4bit", "org/Small-4bit", workloads)
-
-    says("run", "one sentence says where drafting helps", sentence_said)
-
-
 def test_a_target_without_a_draft_is_refused(empty: Path) -> None:
-    """Half a pair on the command line is exit code 2, which names the drafts that fit the target; so does a draft of
-    another vocabulary, and the target as its own draft.
-    """
+    """Half a pair, a draft of another vocabulary, and the target as its own draft are exit code 2."""
     (empty / "models").symlink_to(ROOT / "models")
     project, target = ProjectFolder(empty, {}), ("try", "--target", "models/little-target")
 
@@ -80,9 +61,7 @@ def test_a_target_without_a_draft_is_refused(empty: Path) -> None:
 
 
 def test_figures_are_shown_where_they_do_not_decide() -> None:
-    """Each workload has its ratio, or what its speeds say where there is none, and the last line names the whole
-    pair.
-    """
+    """Each workload has its ratio, or what its speeds say; the last line names the whole pair."""
     figures = {
         "answer": "unclear",
         "ratio": None,

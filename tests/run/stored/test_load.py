@@ -36,9 +36,7 @@ def test_a_run_is_judged_by_the_interval_it_was_sampled_at(
 
 
 def test_what_was_used_during_a_stage_counts_and_not_the_look_before_it() -> None:
-    """A stage that was measured has at most one finding, of its busiest segment; of a killed one the look before
-    counts.
-    """
+    """A stage has at most one finding, of its busiest segment; of a killed one the look before."""
     looks = [
         {"before": FIRST, "because": "a", "cores": 2.0},
         {"during": SWEEP, "because": "b", "cores": 1.5, "busy": True},
