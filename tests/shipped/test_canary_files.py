@@ -39,9 +39,6 @@ DRAWN = "mixed"
 """It holds canaries of other sets, so a workload has one or the other."""
 CHECKED_THROUGHOUT = ("json", "languages", "list", "long", "math", "qa", "reasoning", "sessions", "tools")
 NO_ANSWERS = ("", " ", "I do not know.", "Sorry, I cannot help with that.")
-SHARED_CHARACTERS = (
-    100  # a prompt cache works in blocks of tokens; a shorter common beginning saves nothing worth having
-)
 
 
 def load(name: str) -> list[Json]:
@@ -58,30 +55,11 @@ def calls(canary: Json) -> list[Json]:
 
 
 def test_top_level_sets_are_complete() -> None:
-    """The sets for big models are these, with these many canaries; `little/` is not among them."""
+    """The sets for big models are these, with so many canaries as the README says of each."""
     counts = {path.stem: len(load(path.stem)) for path in CANARIES.glob("*.jsonl")}
+    rows = re.findall(r"^- `(\w+)\.jsonl`: (\d+)", (CANARIES / "README.md").read_text("utf-8"), re.MULTILINE)
 
-    assert counts == COUNTS
-
-
-@pytest.mark.parametrize("name", COUNTS)
-def test_canary_has_the_keys_of_the_contract(name: str) -> None:
-    """Each canary has an id, a prompt and a length limit, and no unknown key."""
-    for canary in load(name):
-        assert {"id", "category", "tier", "messages", "max_tokens"} <= set(canary), canary["id"]
-        keys = {"id", "category", "tier", "messages", "max_tokens", "thinking", "tools", "expect"}
-        keys |= {"conversation", "turn"}
-        assert set(canary) <= keys, canary["id"]
-        assert name in {canary["category"], DRAWN}
-        assert canary["tier"] in {"short", "medium", "long"}
-        assert 48 <= canary["max_tokens"] <= (2000 if canary.get("thinking") else 512), canary["id"]
-        roles = [message["role"] for message in canary["messages"]]
-        turns = roles[1:] if roles[0] == "system" else roles
-        assert (["user", "assistant"] * len(turns))[: len(turns)] == turns, canary["id"]
-        assert turns[-1] == "user"
-        assert all(message["content"].strip() == message["content"] != "" for message in canary["messages"]), canary[
-            "id"
-        ]
+    assert counts == COUNTS == {name: int(count) for name, count in rows}
 
 
 def test_ids_and_prompts_are_unique() -> None:
@@ -94,19 +72,8 @@ def test_ids_and_prompts_are_unique() -> None:
 
 
 @pytest.mark.parametrize("name", COUNTS)
-def test_prompts_share_no_long_beginning(name: str) -> None:
-    """A prompt cache finds nothing to reuse between two canaries of a set, system prompts, tools and later turns
-    apart.
-    """
-    first = (canary for canary in load(name) if canary.get("turn", 1) == 1)
-    beginnings = [prompt(canary)[:SHARED_CHARACTERS] for canary in first]
-
-    assert len(beginnings) == len(set(beginnings))
-
-
-@pytest.mark.parametrize("name", COUNTS)
 def test_expectations_can_fail(name: str) -> None:
-    """Each expectation is of one known kind, its regex compiles, and an empty or evasive answer does not pass."""
+    """Each is of one known kind, its regex compiles, and an empty, evasive or echoed answer does not pass."""
     for canary in load(name):
         if "expect" not in canary:
             assert name not in CHECKED_THROUGHOUT, canary["id"]
@@ -114,20 +81,9 @@ def test_expectations_can_fail(name: str) -> None:
         (kind,) = canary["expect"]
         assert kind in {"regex", "equals", "json_schema", "tool_call", "tool_calls"}, canary["id"]
         if kind == "regex":
+            echo = prompt(canary).rsplit("\n", 1)[-1] if name in {"math", "long", "reasoning"} else ""
             regex = re.compile(canary["expect"]["regex"])
-            assert [answer for answer in NO_ANSWERS if regex.search(answer)] == [], canary["id"]
-
-
-@pytest.mark.parametrize("name", ["math", "qa", "long"])
-def test_answers_do_not_fit_elsewhere(name: str) -> None:
-    """An answer copied from the question alone fails: the regex does not match the question's own last line."""
-    echoed = [
-        canary["id"]
-        for canary in load(name)
-        if name != "qa" and re.search(canary["expect"]["regex"], prompt(canary).rsplit("\n", 1)[-1])
-    ]
-
-    assert echoed == []
+            assert [] == [answer for answer in (*NO_ANSWERS, echo) if regex.search(answer)], canary["id"]
 
 
 def test_math_regex_tells_right_from_wrong() -> None:
@@ -144,45 +100,6 @@ def test_math_regex_tells_right_from_wrong() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["long"])
-def test_long_answers_stand_in_the_prompt(name: str) -> None:
-    """A retrieval canary carries 900 to 2,000 words, and what it asks for stands in them."""
-    for canary in load(name):
-        text = prompt(canary)
-        assert 900 <= len(text.split()) <= 2000, canary["id"]
-        assert canary["tier"] == "long"
-        assert re.search(canary["expect"]["regex"], text), canary["id"]
-
-
-def test_reasoning_is_done_in_the_open() -> None:
-    """Each puzzle thinks, has 2,000 tokens for it, and its own text does not hold what passes; the answer line does."""
-    for canary in load("reasoning"):
-        regex = canary["expect"]["regex"]
-        assert (True, 2000) == (canary["thinking"], canary["max_tokens"])
-        assert not re.search(regex, prompt(canary)), canary["id"]
-        assert not re.search(regex, "Answer: 7654321 Nobody")
-
-
-def test_a_mixed_language_chat_has_its_number() -> None:
-    """Facts in one language, the question in another: the right count passes inside a sentence, its neighbours do
-    not.
-    """
-    for canary in load("languages"):
-        factor, each, broken = (int(text) for text in re.findall(r"\d+", prompt(canary).split(": ", 1)[1])[:3])
-        right = factor * each - broken
-        matching = [
-            text
-            for text in (f"{right}", f"Es sind {right}.", f"{right + 1}", f"1{right}", f"{right}5")
-            if re.search(canary["expect"]["regex"], text)
-        ]
-        assert [f"{right}", f"Es sind {right}."] == matching, canary["id"]
-
-
-def test_long_file_stays_small() -> None:
-    """The long set stays below 1.5 MB, so that a wheel can carry it."""
-    assert (CANARIES / "long.jsonl").stat().st_size < 1_500_000
-
-
 def written(schema: Json) -> Any:
     """Return the one instance a pinned schema describes, with a word for each free text."""
     if "const" in schema:
@@ -195,9 +112,7 @@ def written(schema: Json) -> Any:
 
 
 def test_json_schemas_accept_the_right_answer_alone() -> None:
-    """Each schema is valid, accepts the answer it was made from, and refuses nothing, a missing key and one key too
-    many.
-    """
+    """Each schema accepts the answer it was made from, and neither a missing key nor one too many."""
     shapes = set()
     for canary in load("json"):
         schema = canary["expect"]["json_schema"]
@@ -217,9 +132,7 @@ def test_json_schemas_accept_the_right_answer_alone() -> None:
 
 
 def test_expected_calls_fit_the_offered_tools() -> None:
-    """Each expected call names an offered tool, gives what it requires, and every choice fits the parameter's
-    schema.
-    """
+    """Each expected call names an offered tool, gives what it requires, and fits the parameters' schemas."""
     names = set()
     for canary in load("tools"):
         offered = {tool["function"]["name"]: tool["function"]["parameters"] for tool in canary["tools"]}
@@ -237,23 +150,6 @@ def test_expected_calls_fit_the_offered_tools() -> None:
                     jsonschema.validate(choice, parameters["properties"][key])
 
     assert len(names) >= 12
-
-
-def test_some_items_ask_for_parallel_calls() -> None:
-    """Parallel calls are asked for often enough to matter, and each of them differs from its neighbours."""
-    parallel = [calls(canary) for canary in load("tools") if "tool_calls" in canary["expect"]]
-
-    assert len(parallel) >= 20
-    assert all(len(group) == len({json.dumps(call) for call in group}) > 1 for group in parallel)
-
-
-@pytest.mark.parametrize("name", COUNTS)
-def test_readme_states_the_true_count(name: str) -> None:
-    """The list in the README gives each file's count and what it checks."""
-    row = re.search(rf"^- `{name}\.jsonl`: (\d+)", (CANARIES / "README.md").read_text("utf-8"), re.MULTILINE)
-
-    assert row is not None
-    assert str(COUNTS[name]) == row[1]
 
 
 def test_the_sums_are_true() -> None:
@@ -282,7 +178,5 @@ def test_a_changed_set_is_checked(tmp_path: Path) -> None:
 
 
 def test_the_mixed_set_can_bound_a_99_percent_quantile() -> None:
-    """There are enough canaries for `itl_p99` at 95 % where four soaked settings and the looks at each share the
-    error.
-    """
+    """There are enough canaries for `itl_p99` where four soaked settings share the error."""
     assert samples_needed(0.99, 1 - 0.05 / 4 / 3) <= COUNTS[DRAWN]

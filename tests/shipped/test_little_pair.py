@@ -28,11 +28,6 @@ def canaries(workload: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (CANARIES / f"{workload}.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-def vocabulary(folder: str) -> dict[str, int]:
-    vocab: dict[str, int] = json.loads((MODELS / folder / "tokenizer.json").read_bytes())["model"]["vocab"]
-    return vocab
-
-
 @pytest.fixture(scope="module")
 def load() -> Any:
     return pytest.importorskip("mlx_lm").load
@@ -93,15 +88,6 @@ def test_the_canary_files_are_what_their_command_writes(tmp_path: Path) -> None:
         assert file.read_bytes() == (CANARIES / file.name).read_bytes()
 
 
-def test_no_canary_repeats_another() -> None:
-    """Every workload has 96 canaries, and no prompt or id is counted twice."""
-    for workload in WORKLOADS:
-        lines = canaries(workload)
-
-        assert len({line["id"] for line in lines}) == 96
-        assert len({line["messages"][0]["content"] for line in lines}) == 96
-
-
 def test_training_never_sees_a_canary() -> None:
     """Thousands of training examples, drawn with the seeds that training uses, share no prompt with the canaries."""
     script = (
@@ -117,20 +103,6 @@ def test_training_never_sees_a_canary() -> None:
 
     assert len(trained) > 1000
     assert set() == trained & held_out
-
-
-def test_the_alien_draft_speaks_another_vocabulary() -> None:
-    """The three drafts of the pair share the target's token map; the alien's differs in size and in meaning."""
-    target_vocabulary, alien = vocabulary("little-target"), vocabulary("little-draft-alien")
-
-    for folder in ("little-draft", "little-draft-lite", "little-draft-bad"):
-        assert target_vocabulary == vocabulary(folder)
-    assert len(target_vocabulary) > len(alien)
-    assert any(target_vocabulary.get(token) != number for token, number in alien.items())
-    for folder in FOLDERS:
-        config = json.loads((MODELS / folder / "config.json").read_bytes())
-        added = json.loads((MODELS / folder / "tokenizer.json").read_bytes())["added_tokens"]
-        assert config["vocab_size"] == len(set(vocabulary(folder)) | {token["content"] for token in added})
 
 
 @pytest.mark.mlx
@@ -160,9 +132,7 @@ def test_greedy_drafting_changes_no_token(target: Any, draft: Any, workload: str
 
 @pytest.mark.mlx
 def test_the_draft_knows_json_and_cannot_guess_codes(target: Any, draft: Any) -> None:
-    """The draft is accepted far more often on JSON than on random codes: the contrast every example of ours stands
-    on.
-    """
+    """The draft is accepted far more often on JSON than on random codes."""
     assert acceptance(target, draft, "json", 4) > 0.6
     assert acceptance(target, draft, "random", 4) < 0.2
 
@@ -174,17 +144,3 @@ def test_the_bad_draft_is_a_negative_control(load: Any, target: Any) -> None:
     bad, _ = load(str(MODELS / "little-draft-bad"))
 
     assert acceptance(target, bad, "json", 4) < 0.4
-
-
-@pytest.mark.mlx
-def test_half_of_the_target_only_adds_cost(target: Any) -> None:
-    """Every other block of the target writes nothing: it was put in after training to make the target heavier."""
-    model, _ = target
-
-    silent = [
-        block
-        for block, layer in enumerate(model.layers)
-        if not layer.self_attn.o_proj.weight.any().item() and not layer.mlp.down_proj.weight.any().item()
-    ]
-
-    assert silent == [0, 2, 4, 6]

@@ -51,9 +51,7 @@ def published(name: str) -> Model:
 
 @pytest.mark.parametrize("name", SAID)
 def test_the_memory_a_file_speaks_of_is_what_gatekeeper_estimates(name: str) -> None:
-    """Weights and caches of the heaviest pair are the figure in the file, and with headroom and load it fits its
-    machine.
-    """
+    """Weights and caches of the heaviest pair are the figure in the file, and fit its machine."""
     slo_inputs = inputs.read(ROOT / "slos" / f"{name}.toml")
     subject = slo_inputs.slo.subject
     shares = subject.backend in {"mlx", "zlab-dflash", "mtplx", "lmstudio"}
@@ -74,9 +72,7 @@ def test_the_memory_a_file_speaks_of_is_what_gatekeeper_estimates(name: str) -> 
 
 @pytest.mark.parametrize("name", SAID)
 def test_the_duration_a_file_speaks_of_is_what_plan_says(name: str) -> None:
-    """With the speed that a file assumes where it names no chip, `gatekeeper plan` says what its header does, to 2 %:
-    it draws other canaries each time.
-    """
+    """With the speed that a file assumes, `gatekeeper plan` says what its header does, to 2 %."""
     duration_line = re.search(
         r'^# Duration: at most ([0-9.]+ (?:h|min)) \(gatekeeper plan(?: --assume "([0-9]+) tok/s")?\)',
         SAID[name],
@@ -91,9 +87,7 @@ def test_the_duration_a_file_speaks_of_is_what_plan_says(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["dflash-mlx", "llama-server", "llama-server-mtp", "m2-ultra-64gb-gguf", "ollama"])
 def test_no_soak_waits_for_what_cannot_come(name: str) -> None:
-    """Where plain decoding has a process of its own, canaries of its last block count: no soak lasts until
-    max_duration.
-    """
+    """Where plain decoding has its own process, no soak lasts until max_duration."""
     slo_inputs = inputs.read(ROOT / "slos" / f"{name}.toml")
     document, _ = forecast(ROOT / "slos" / f"{name}.toml", 60.0)
 

@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from bench.rehearsals import GAIN, MACHINE_OF, PAGE, SLOS, Rehearsal, page, reason, rehearsals
+from bench.rehearsals import GAIN, MACHINE_OF, PAGE, SLOS, Rehearsal, page, rehearsals
 
 SLOWER = "no draft setting is faster than plain decoding"
 
@@ -41,16 +41,6 @@ def test_a_shipped_slo_ends_for_the_reason_meant(
     assert [] == [name for name, because in back.items() if because not in steps[name]]
 
 
-@pytest.mark.nightly
-@pytest.mark.whole
-def test_where_memory_stays_wired_a_warm_up_saves_nothing() -> None:
-    """Then no first token after a pause is late, and the draft's own first round breaks the bound."""
-    run = Rehearsal("m4-24gb", None, "wired").run()
-
-    assert ["code"] == [workload.name for workload in run.verdict.workloads if workload.outcome != "promoted"]
-    assert "ttft_delta" == reason(run)
-
-
 def test_every_file_for_a_mac_or_a_server_is_rehearsed() -> None:
     """Only the files of the little pair, which run on any machine, have no rehearsal."""
     shipped = {path.stem for path in SLOS.glob("*.toml")}
@@ -80,9 +70,7 @@ def test_the_minutes_of_a_file_are_those_of_the_page(name: str) -> None:
 
 @pytest.mark.nightly
 def test_every_shipped_slo_is_promoted_graded_back_and_unproven_where_it_should_be() -> None:
-    """The page holds what the rehearsals show: of each file one promotes drafting, one ends plainly, one is
-    unproven.
-    """
+    """Of each file one rehearsal promotes, one ends plainly, and one is unproven."""
     with ProcessPoolExecutor(2) as pool:
         rows = list(pool.map(Rehearsal.row, rehearsals()))
 

@@ -12,14 +12,11 @@ import pytest
 from pydantic import BaseModel
 
 from gatekeeper.analysis.plan.complaints.unprovable_objectives import BackendTraits, complaints
-from gatekeeper.analysis.plan.settings import PLAIN, sampling_for
 from gatekeeper.analysis.plan.soak_schedule import canaries_needed
 from gatekeeper.analysis.stats.intervals import frozen_samples_needed
 from gatekeeper.backends import open_backend
-from gatekeeper.core.canary import Canary
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.exit_codes import ExitCode
-from gatekeeper.core.interfaces import SamplingParameters
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import Slo, parse
@@ -246,58 +243,33 @@ def test_the_shipped_files_are_these() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_shipped_file_is_read_with_everything_it_names(path: Path) -> None:
-    """Every SLO parses, bears its file's name, names canaries and a profile that are there, and follows the schema."""
+    """It bears its file's name, names canaries and a profile that are there, follows the schema, and can be proven."""
     slo_inputs = read(path)
+    slo = slo_inputs.slo
 
-    assert path.stem == slo_inputs.slo.name
-    assert all(slo_inputs.canaries[workload.name] for workload in slo_inputs.slo.workload)
-    assert slo_inputs.profile.name == slo_inputs.slo.soak.profile
+    assert (path.stem, slo.soak.profile) == (slo.name, slo_inputs.profile.name)
+    assert all(slo_inputs.canaries[workload.name] for workload in slo.workload)
     assert ["#:schema", "./slo.schema.json"] == path.read_text("utf-8").splitlines()[0].split()
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_shipped_file_follows_the_schema(path: Path) -> None:
-    """An editor that checks a shipped file against the schema finds nothing."""
-    messages = [error.message for error in jsonschema.Draft202012Validator(schema()).iter_errors(table(path))]
-
-    assert [] == messages
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_shipped_file_promises_nothing_that_no_run_could_prove(path: Path) -> None:
-    """No objective of a shipped SLO is excluded by arithmetic or by what its backend shows."""
-    slo_inputs = read(path)
-
-    notes = complaints(slo_inputs.slo, slo_inputs.canaries, kind_of(slo_inputs.slo.subject), {})
-
+    errors = jsonschema.Draft202012Validator(schema()).iter_errors(tomllib.loads(path.read_text("utf-8")))
+    assert [] == [error.message for error in errors]
+    notes = complaints(slo, slo_inputs.canaries, kind_of(slo.subject), {})
     assert [] == [complaint for complaint in notes if complaint.weight == "never"]
 
 
-@pytest.mark.parametrize("name", MACHINES)
-def test_a_machines_file_can_certify(name: str) -> None:
-    """The SLO of a machine draws no complaint at all, soaks long enough for a certificate, and says what it was made
-    for.
-    """
+@pytest.mark.parametrize("name", [*MACHINES, *SYSTEMS])
+def test_a_file_can_certify(name: str) -> None:
+    """It draws no complaint, soaks long enough for a certificate, and names its machine or has a control workload."""
     slo_inputs = read(SLOS / f"{name}.toml")
+    slo, host = slo_inputs.slo, slo_inputs.slo.host
 
-    host = slo_inputs.slo.host
-    assert [] == complaints(slo_inputs.slo, slo_inputs.canaries, kind_of(slo_inputs.slo.subject), {})
-    assert slo_inputs.slo.soak.duration >= 600
-    assert host.chip is not None
-    assert (float(re.findall(r"-([0-9]+)gb", name)[0]), "ac") == (host.memory_gb, host.power)
-
-
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_a_systems_file_can_certify(name: str) -> None:
-    """The SLO of a serving system draws no complaint, soaks long enough for a certificate, and has a control
-    workload.
-    """
-    slo_inputs = read(SLOS / f"{name}.toml")
-
-    assert [] == complaints(slo_inputs.slo, slo_inputs.canaries, kind_of(slo_inputs.slo.subject), {})
-    assert slo_inputs.slo.soak.duration >= 600
-    assert "random" in {workload.name for workload in slo_inputs.slo.workload}
-    assert slo_inputs.slo.sampling.thinking is False
+    assert [] == complaints(slo, slo_inputs.canaries, kind_of(slo.subject), {})
+    assert slo.soak.duration >= 600
+    if name in MACHINES:
+        assert host.chip is not None
+        assert (float(re.findall(r"-([0-9]+)gb", name)[0]), "ac") == (host.memory_gb, host.power)
+    else:
+        assert "random" in {workload.name for workload in slo.workload}
+        assert slo.sampling.thinking is False
 
 
 @pytest.mark.parametrize("name", [*MACHINES, *SYSTEMS])
@@ -313,22 +285,9 @@ def test_every_file_is_planned_without_its_models(name: str, monkeypatch: pytest
     assert {"never"}.isdisjoint(complaint["weight"] for complaint in document["complaints"])
 
 
-STARTED = [name for name in (*MACHINES, *SYSTEMS) if name not in {"m4-24gb", "lmstudio", "ollama"}]
-
-
-@pytest.mark.parametrize("name", STARTED)
-def test_memory_may_not_grow_without_bound(name: str) -> None:
-    """Each file bounds the growth of memory; a server that gatekeeper attaches to has none that it could measure."""
-    slo = read(SLOS / f"{name}.toml").slo
-
-    assert "footprint_growth" in {objective.metric for objective in slo.objective}
-
-
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_census_fits_into_the_longest_soak(name: str) -> None:
-    """All canaries that the objectives want, in both arms at ten seconds an answer, fit into the soak's longest
-    duration.
-    """
+    """All canaries that the objectives want, in both arms, fit into the soak's longest duration."""
     slo_inputs = read(SLOS / f"{name}.toml")
     slo = slo_inputs.slo
     draft: Setting = (("draft", slo.subject.drafts[0]),)
@@ -339,60 +298,6 @@ def test_a_census_fits_into_the_longest_soak(name: str) -> None:
     )
 
     assert pairs / slo.soak.baseline_share * 10 <= slo.soak.max_duration
-
-
-@pytest.mark.parametrize("name", MACHINES)
-def test_no_model_thinks_its_answer_away(name: str) -> None:
-    """Qwen3 reasons by default, and the canaries leave no room for it: sweep and soak switch it off."""
-    slo = read(SLOS / f"{name}.toml").slo
-    canary = Canary(id="one", messages=({"role": "user", "content": "Hello."},))
-
-    sampling: SamplingParameters = sampling_for(slo, canary, PLAIN, 1)
-
-    assert sampling.thinking is False
-
-
-def test_source_a_is_asked_workload_by_workload() -> None:
-    """Lengths 3 to 6 are swept for reasoning of 2,000 tokens with thinking on, and for prose and tool calls after
-    20,000
-    tokens; only reasoning has to speculate.
-    """
-    slo_inputs = read(SLOS / "m3-ultra-512gb.toml")
-    slo = slo_inputs.slo
-    samplings = [sampling_for(slo, prompt, PLAIN, 1) for prompt in slo_inputs.canaries["reasoning"]]
-    assert {(True, 2000)} == {(sampling.thinking, sampling.max_tokens) for sampling in samplings}
-    assert {"long-prose": 20_000, "tools": 20_000} == {
-        workload.name: workload.context for workload in slo.workload if workload.context
-    }
-
-    assert (3, 4, 5, 6) == slo.sweep.num_draft_tokens
-    assert ["reasoning"] == [workload.name for workload in slo.workload if workload.speculation == "required"]
-    assert "tools" in [workload.name for workload in slo.workload]
-
-
-def test_source_b_is_asked_in_seven_categories_and_three_temperatures() -> None:
-    """Blocks of several sizes, seven kinds of work, temperatures in both arms, and the target that the draft was
-    made for.
-    """
-    slo = read(SLOS / "m5-pro-48gb.toml").slo
-
-    assert {"code", "instruction", "list", "math", "prose", "qa", "random"} == {
-        workload.name for workload in slo.workload
-    }
-    assert (0.0, 0.3, 0.7) == slo.sweep.temperature
-    assert {16, 24, 64} < {*slo.sweep.block_size}
-    assert ("zlab-dflash", "Qwen/Qwen3-8B") == (slo.subject.backend, slo.subject.target)
-
-
-@pytest.mark.parametrize("name", M2)
-def test_source_c_may_end_in_plain_decoding(name: str) -> None:
-    """Its pairs and lengths are the source's; a draft that hardly helps blocks no deploy: no workload requires it."""
-    slo = read(SLOS / f"{name}.toml").slo
-
-    assert {"optional"} == {workload.speculation for workload in slo.workload}
-    assert "Qwen3-0.6B" in slo.subject.drafts[0]
-    assert ("Qwen3-4B" if name.endswith("4b") else "Qwen3-Coder-30B-A3B") in slo.subject.target
-    assert {4, 8} < {*slo.sweep.num_draft_tokens}
 
 
 def test_the_readmes_worked_file_can_certify(tmp_path: Path) -> None:
@@ -476,18 +381,3 @@ def test_every_key_of_the_format_is_read() -> None:
     assert (1200.0, 5400.0, 240.0) == (slo.soak.duration, slo.soak.max_duration, slo.soak.window_s)
     assert [0.55, -0.005] == [objective.threshold for objective in slo.objective[:2]]
     assert pytest.approx(1e6 / 60) == slo.objective[2].threshold
-
-
-@pytest.mark.parametrize(
-    ("metric", "bound"), [("memory_headroom", "10 s"), ("itl_p95", "45 MB"), ("ttft_delta", "8 s")]
-)
-def test_a_bound_is_written_in_its_metrics_unit(metric: str, bound: str) -> None:
-    """Ten seconds of memory are refused with the line and the units that are allowed, not read as ten bytes."""
-    text = EVERY_KEY + f'\n[[objective]]\nmetric = "{metric}"\nat_most = "{bound}"\nwhy = "A slip of the pen."\n'
-
-    with pytest.raises(InputError) as refused:
-        parse(text, "slip.toml")
-
-    assert f"cannot read '{bound}'" in refused.value.message
-    assert "write a number, alone or with one of these units" in refused.value.hint
-    assert f"line {len(text.splitlines()) - 1}:" in refused.value.message
