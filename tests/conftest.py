@@ -50,6 +50,9 @@ for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.S
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _handler)
 
+MAY_SKIP = os.environ.get("GATEKEEPER_TESTS_MAY_SKIP")
+"""In CI, the only reasons for which a test may be skipped, as a regular expression; without it, any."""
+
 WHOLE = ("e2e", "faults", "versus", "run/remote", "live/running", "shipped")
 """Folders whose tests run whole commands, or read all that is shipped; `./run unit` leaves them out."""
 WHOLE_FOLDERS = tuple(f"{Path(__file__).parent / folder}/" for folder in WHOLE)
@@ -164,6 +167,27 @@ def _weight(path: Path, *, alone: bool) -> int:
     if any(f"tests/{folder}/" in path.as_posix() for folder in HEAVY):
         return 0
     return 2 if _starts(path) else 3
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Iterator[None]:
+    """Let a skipped test fail where CI has not named its reason: what was not tried has not passed."""
+    return _refuse_skip((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Iterator[None]:
+    """Let a skipped file fail in the same way."""
+    return _refuse_skip((yield))
+
+
+def _refuse_skip(report: Any) -> Any:
+    if MAY_SKIP is not None and report.skipped and isinstance(report.longrepr, tuple):
+        reason = report.longrepr[2]
+        if not MAY_SKIP or not re.search(MAY_SKIP, reason):
+            report.outcome = "failed"
+            report.longrepr = f"{reason}\n.ci/run installs what a test needs, or names why it may be skipped"
+    return report
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -34,27 +34,56 @@ def test_alone(at):
 """
 
 
+SKIPPED = """
+import pytest
+
+def test_of_a_mac():
+    pytest.skip("it reads the tools of a real Mac")
+
+def test_in_a_browser():
+    pytest.skip("no Chromium on PATH")
+"""
+
+
+def run_tests(folder: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the tests of a folder by our conftest.py, as `./run tests` does."""
+    (folder / "conftest.py").write_text((Path(__file__).parent / "conftest.py").read_text())
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    alone\n    whole\n")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "GATEKEEPER_TESTS"))}
+    return subprocess.run(
+        # With a folder of its own: pytest deletes old ones of its usual folder when it ends, which took two minutes.
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp=its-own", *options, folder],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=folder,
+        env=clean | environment,
+    )
+
+
+@pytest.mark.whole
+def test_a_test_is_skipped_in_ci_only_for_a_reason_that_ci_names(tmp_path: Path) -> None:
+    """Elsewhere a test without its program is skipped; in CI that is a failure, or what was not tried would pass."""
+    (tmp_path / "test_a.py").write_text(SKIPPED)
+
+    elsewhere = run_tests(tmp_path)
+    in_ci = run_tests(tmp_path, GATEKEEPER_TESTS_MAY_SKIP="a real Mac|no vllm")
+
+    assert (0, True) == (elsewhere.returncode, "2 skipped" in elsewhere.stdout), elsewhere.stdout
+    assert (1, True) == (in_ci.returncode, "1 failed, 1 skipped" in in_ci.stdout), in_ci.stdout
+    assert "FAILED test_a.py::test_in_a_browser" in in_ci.stdout
+
+
 @pytest.mark.whole
 def test_what_measures_time_has_the_machine_to_itself(tmp_path: Path) -> None:
     """On two workers ordinary tests overlap, and a test marked `alone` overlaps with none, whichever worker it is
     on.
     """
-    (tmp_path / "conftest.py").write_text((Path(__file__).parent / "conftest.py").read_text())
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    alone\n    whole\n")
     for name in ("test_a.py", "test_b.py"):
         (tmp_path / name).write_text(TESTS)
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
 
-    ran = subprocess.run(
-        # With a folder of its own: pytest deletes old ones of its usual folder when it ends, which took two minutes.
-        [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "--basetemp=its-own", tmp_path],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        cwd=tmp_path,
-        env=clean,
-    )
+    ran = run_tests(tmp_path, "-n", "2")
 
     spans = [json.loads(line) for line in (tmp_path / "spans").read_text().splitlines()]
     alone = [span for span in spans if span[0] == "alone"]
