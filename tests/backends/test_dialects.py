@@ -87,11 +87,6 @@ def both(servers: Servers) -> tuple[Answer, Answer]:
         return speculating.answer(make_request("prose", which)), plainly.answer(make_request("prose", PLAIN))
 
 
-def test_every_server_has_a_test() -> None:
-    """Each server an SLO may name is recorded here, or runs for real in a file of its own."""
-    assert set(SERVERS) == {*PROTOCOLS, "mlx-server", "llama-server"}
-
-
 @pytest.mark.parametrize("name", sorted(SERVERS))
 def test_the_page_of_servers_says_what_each_shows(name: str) -> None:
     """docs/servers.md says how plain decoding is reached, and if acceptance is seen, as the dialect does."""

@@ -9,6 +9,8 @@ pytest.importorskip("mlx_lm")
 from bench import observer_effect
 from bench.observer_effect import BLOCK, Start, result_of
 
+pytestmark = pytest.mark.mlx  # the bench loads mlx-lm, which takes seconds
+
 
 def test_a_planted_cost_and_the_driving_are_found() -> None:
     """A loop that is 1 % slower, and driven for 1 % of the time, reads 0.99 * 0.99; one busy block does not move it."""
