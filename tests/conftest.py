@@ -5,7 +5,7 @@ import os
 import re
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from fcntl import LOCK_EX, LOCK_SH, LOCK_UN, flock
 from functools import cache
 from importlib import import_module
@@ -170,13 +170,13 @@ def _weight(path: Path, *, alone: bool) -> int:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Iterator[None]:
+def pytest_runtest_makereport() -> Generator[None, Any, Any]:
     """Let a skipped test fail where CI has not named its reason: what was not tried has not passed."""
     return _refuse_skip((yield))
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report() -> Iterator[None]:
+def pytest_make_collect_report() -> Generator[None, Any, Any]:
     """Let a skipped file fail in the same way."""
     return _refuse_skip((yield))
 
