@@ -26,6 +26,10 @@ SLOWEST_S = 30.0
 """A time per token, or to the first one, from which on a bound was rather meant in milliseconds."""
 SMALLEST_B = 1e6
 """A size of memory below which a bound was rather meant in gigabytes."""
+SHOWS_DRAFTING = Sight.ROUNDS | Sight.CLAIMED_ROUNDS | Sight.ARRIVALS
+"""Counts, or else bursts, tell whether a draft is used."""
+PER_TOKEN = {"energy_per_token": "power_mean", "system_energy_per_token": "system_power_mean"}
+"""Objectives on the host that need the tokens of the answers, each with one that does not."""
 LARGEST_CHANGE = 1.0
 """A bound above it on a change against plain decoding was rather meant in per cent: 1 is twice as long."""
 LONGEST_DRAFT = 32
@@ -151,6 +155,15 @@ def missing_capabilities(
                 message = f"this {kind.name} did not show how many tokens each piece of two short answers has"
                 hint = "use a server that counts them or sends one token a piece, or an objective on answer_latency_p95"
                 complaints.append(Complaint("not-here", about, message, hint))
+            elif objective.metric == "speculation_engaged" and not shown & SHOWS_DRAFTING:
+                message = f"this {kind.name} neither counts drafted tokens nor sends its answers in pieces"
+                hint = "use a server that streams or counts them: else it stays unknown whether the draft is used"
+                complaints.append(Complaint("not-here", about, message, hint))
+    for objective in slo.objective:
+        if objective.metric in PER_TOKEN and Sight.TOKEN_COUNT not in shown:
+            message = f"this {kind.name} did not show {Sight.TOKEN_COUNT.words} in two short answers"
+            hint = f"use an objective on {PER_TOKEN[objective.metric]}, or a server that counts them"
+            complaints.append(Complaint("not-here", f"objective {objective.metric}", message, hint))
     return complaints
 
 

@@ -150,6 +150,25 @@ def test_promises_that_need_more_are_refused_here() -> None:
 
 
 @pytest.mark.parametrize(
+    ("shown", "metric", "refused"),
+    [
+        (EVERYTHING & ~(Sight.ROUNDS | Sight.CLAIMED_ROUNDS | Sight.ARRIVALS), "error_rate", ["speculation_engaged"]),
+        (EVERYTHING & ~(Sight.ROUNDS | Sight.CLAIMED_ROUNDS), "error_rate", []),
+        (EVERYTHING & ~Sight.TOKEN_COUNT, "energy_per_token", ["energy_per_token"]),
+        (EVERYTHING & ~Sight.TOKEN_COUNT, "power_mean", []),
+    ],
+)
+def test_what_no_answer_can_show_is_refused_before_the_run(shown: Sight, metric: str, refused: list[str]) -> None:
+    """Whether a draft is used follows from counts or bursts, and energy per token from the tokens of answers."""
+    kind = BackendTraits("openai", EVERYTHING, 8, frozenset())
+
+    complaints = missing_capabilities(slo(objective(metric, at_most=1.0)), kind, shown, "")
+
+    about = [complaint.about.split(",")[0].removeprefix("objective ") for complaint in complaints]
+    assert refused == [name for name in about if name in {"speculation_engaged", "energy_per_token", "power_mean"}]
+
+
+@pytest.mark.parametrize(
     ("pieces", "counted", "refused"),
     [(8, True, False), (8, False, True), (26, False, False), (32, False, False), (1, False, False)],
 )
