@@ -58,6 +58,10 @@ EventRate = Annotated[float, *_quantity(EVENT_RATES)]
 Quantity = Annotated[float, *_quantity(SECONDS | BYTES | BYTE_RATES | EVENT_RATES | OTHERS)]
 
 
+CURLY_QUOTES = "“”„‘’"  # noqa: RUF001
+"""Text editors put them for straight ones, which alone TOML takes."""
+
+
 def parse(text: str, name: str, model: type[Model], *, strict: bool = False) -> Model:
     """Return *text* as a *model*; raise InputError with the file, line, key, allowed values and the nearest word.
 
@@ -66,7 +70,9 @@ def parse(text: str, name: str, model: type[Model], *, strict: bool = False) -> 
     try:
         document = toml_table(text)
     except ParseError as error:
-        raise InputError(f"{name}: {error}", hint="correct that line") from error
+        curly = any(quote in text for quote in CURLY_QUOTES)
+        hint = 'write straight quotes in that line: "…"' if curly else "correct that line"
+        raise InputError(f"{name}: {error}", hint=hint) from error
     try:
         return model.model_validate(_with_tuples(document) if strict else document, strict=strict or None)
     except ValidationError as error:

@@ -103,6 +103,7 @@ MISTAKES: dict[str, tuple[str, str, str, str] | tuple[str, str, str, str, str]] 
     "a negative temperature": ("= 0.0", "= -1", "temperature: -1: must be greater than or equal to 0", ""),
     "a key twice": ("temperature = 0.0", "max_tokens = 3", "not TOML", "correct that line"),
     "no quote at the end": ('"150 s"', '"150 s', "not TOML", "correct that line"),
+    "curly quotes": ('"150 s"', "\u201c150 s\u201d", "not TOML", 'write straight quotes in that line: "'),
     "no reason": ('why = "it must pay"\n', "", "objective[1].why: missing", "add why", FIRST),
     "an address": ('target = "t"', 'target = "t"\nurl = "localhost:80"', "url is not an http", "http://", "[subject]"),
 }  # fmt: skip
@@ -165,6 +166,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], str, str]] = {
     "no such file": (("certify", "nope.toml"), "nope.toml does not exist", "gatekeeper init"),
     "no such folder": (("certify", "nowhere/slo.toml"), "does not exist", "there is no folder nowhere"),
     "a folder for a file": (("certify", "."), "is a folder", "name a file in it"),
+    "a model for a file": (("certify", "model"), "model is the folder of a model", "gatekeeper init --target model"),
     "an empty SLO": (("certify", "empty.jsonl"), "line 1: the file is empty", "gatekeeper init --force -o empty.jsonl"),
     "a program for canaries": (("canaries", "check", "program"), "is not UTF-8 at byte", "name a text file"),
     "prompts without JSON": (("canaries", "check", "hello.jsonl"), "not JSON", "a line is one JSON object"),
@@ -185,6 +187,8 @@ def test_a_mistake_on_the_command_line_has_a_next_step(project: ProjectFolder, m
     (project.path / "program").write_bytes(b"\x7fELF\xff\0")
     (project.path / "empty.jsonl").touch()
     (project.path / "folder").mkdir()
+    (project.path / "model").mkdir()
+    (project.path / "model/config.json").write_text("{}")
     words, says, hint = COMMANDS[mistake]
 
     refused = project.run(*words, code=2)

@@ -1,5 +1,6 @@
 """The input files of a run: the SLO, its canaries and its soak profile, as text, parsed, and with their digests."""
 
+import shlex
 from codecs import BOM_UTF8
 from collections.abc import Sequence
 from contextlib import suppress
@@ -82,6 +83,9 @@ def _near(path: Path, kind: str) -> str:
 
 def read(path: Path) -> Inputs:
     """Read an SLO file and everything it names."""
+    if (path / "config.json").is_file():
+        hint = f"to write an SLO file for it, see which drafts fit: gatekeeper init --target {shlex.quote(str(path))}"
+        raise InputError(f"{path} is the folder of a model, not an SLO file", hint=hint)
     run = run_directory.run_around(path)
     if run is not None and path != run / SLO_NAME:
         hint = f"the SLO file of that run is {run / SLO_NAME}"
