@@ -41,7 +41,7 @@ class BusySweep:
         else:
             return
         self._looks = ()
-        because = f"{others.in_words('used')}; while they do, this run {outcome}; so far: {self._describe_ratios()}"
+        because = f"{others.in_words('used')}; if that goes on, this run {outcome}; so far: {self._describe_ratios()}"
         advice = "close them, or press Ctrl-C: what is measured is kept, and a command continues it"
         self._run.observe(EventKind.WARNING, {"about": "this machine", "because": f"{because}; {advice}"})
 

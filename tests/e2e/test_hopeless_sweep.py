@@ -190,6 +190,6 @@ def test_a_sweep_on_a_busy_machine_says_early_that_it_proves_nothing(
     (early,) = notes[1.9]
     assert [] == notes[0.4]
     assert early.startswith(
-        f"other programs used 1.9 of 2 cores: make 1.9; while they do, this run {outcome}; so far: "
+        f"other programs used 1.9 of 2 cores: make 1.9; if that goes on, this run {outcome}; so far: "
     )
     assert re.search(r"; so far: (easy [\d.]+x|plain decoding alone); close them, or press Ctrl-C", early)

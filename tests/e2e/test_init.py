@@ -7,11 +7,13 @@ import tomllib
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import IO, Any
 
 import pytest
 
 from gatekeeper import host
 from gatekeeper.core import slo
+from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.system import inputs
 from gatekeeper.core.system.own_command import hub_command
 from gatekeeper.run.start import init_slo
@@ -23,6 +25,9 @@ from tools import write_gguf
 
 FILE = "slos/this-host.toml"
 needs_mlx = pytest.mark.skipif(find_spec("mlx_lm") is None, reason="no mlx-lm here: no pair of folders is served")
+
+
+needs_full_disk = pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 
 
 @pytest.fixture
@@ -92,6 +97,26 @@ def test_nothing_is_overwritten_without_force(home: ProjectFolder) -> None:
     assert "mine" == slo.parse(path.read_text(), "mine.toml").name
     assert not (home.path / "elsewhere.toml").exists()
     assert [FILE, "slos/this-host-2.toml"] == twice
+
+
+@needs_full_disk
+def test_a_full_disk_leaves_no_empty_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says to free space, and the next init is not stopped by a file that exists."""
+    output, file_open = tmp_path / "mine.toml", Path.open
+
+    def open_full(path: Path, mode: str = "r", **options: Any) -> IO[Any]:
+        file = file_open(path, mode, **options)
+        if mode != "x":
+            return file
+        file.close()
+        return file_open(Path("/dev/full"), "w")
+
+    monkeypatch.setattr(Path, "open", open_full)
+    with pytest.raises(GatekeeperError, match="No space left") as raised:
+        init_slo.propose(output, force=False, backend=None)
+
+    assert "free disk space" in str(raised.value.hint)
+    assert not output.exists()
 
 
 def test_without_a_pair_it_says_what_to_fetch(home: ProjectFolder) -> None:

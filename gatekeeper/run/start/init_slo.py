@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from errno import ENOSPC
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -317,11 +318,20 @@ def _write(output: Path, text: str, *, force: bool) -> None:
             file = output.open("x", encoding="utf-8")
         except FileExistsError:  # created in the meantime, or a dangling link
             raise _exists(output) from None
-        with file:
-            file.write(text)
+        try:
+            with file:
+                file.write(text)
+        except OSError:
+            output.unlink()  # an empty file would stop the next init
+            raise
     except OSError as error:
         message = f"cannot write {output}: {why_not_written(output, error)}"
-        raise GatekeeperError(message, hint="choose another path with -o") from error
+        hint = (
+            "free disk space, or choose another path with -o"
+            if error.errno == ENOSPC
+            else "choose another path with -o"
+        )
+        raise GatekeeperError(message, hint=hint) from error
 
 
 def _exists(output: Path) -> InputError:
