@@ -132,7 +132,7 @@ def _narrower(check: Check) -> str:
         return (
             f"set another bound: the estimate is too close to {BY_NAME[check.metric].show(check.threshold)} to decide"
         )
-    if check.scope == "frozen":
+    if check.scope == "frozen" or BY_NAME[check.metric].host:
         return f"soak about {math.ceil(10 * times - 1e-6) / 10:g} times as long, if the estimate stays the same"
     return (
         f"use about {math.ceil(times * check.n - 1e-6)} canaries instead of {check.n}, if the estimate stays the same"

@@ -19,6 +19,7 @@ def check(metric: str = "throughput_ratio", bound: str = "at_least", **interval:
     [
         # The lower side is 0.2 wide, the room 0.1: half the width takes four times the canaries.
         (check(center=1.26, lo=1.06, hi=1.5, n=12), "about 48 canaries instead of 12"),
+        (check("footprint_growth", "at_most", center=1.06, lo=0.9, hi=1.31, n=65), "soak about 6.3 times as long"),
         (check("ttft_delta", "at_most", center=1.06, lo=0.9, hi=1.36, n=10), "about 90 canaries instead of 10"),
         (check(center=1.1, lo=1.0, hi=1.2, n=12), "change the setting or the bound"),
         (check(center=1.16, lo=1.0, hi=1.3, n=12), "too close to 1.16x"),

@@ -56,7 +56,8 @@ def _compare(metric: Metric, estimate: Estimate, bound: str, threshold: float) -
         return Outcome.PASS, f"{measured}, {f'at least {limit} required' if floor else f'at most {limit} allowed'}"
     if missed:
         return Outcome.FAIL, f"{measured}, {f'below the required {limit}' if floor else f'above the allowed {limit}'}"
-    advice = "a longer soak would narrow it" if estimate.scope == "frozen" else "more canaries would narrow it"
+    by_time = metric.host or estimate.scope == "frozen"
+    advice = "a longer soak would narrow it" if by_time else "more canaries would narrow it"
     return Outcome.UNPROVEN, f"{measured}; the limit of {limit} lies inside: not decided; {advice}"
 
 

@@ -160,3 +160,12 @@ def test_a_check_says_in_words_what_it_found(bound: str, interval: Estimate, out
         result.lo,
         result.hi,
     )
+
+
+def test_readings_of_the_host_are_no_canaries() -> None:
+    """More of them take a longer soak."""
+    bound = Objective.model_validate(objective("footprint_growth", at_most=1e5))
+
+    growth = check(bound, Estimate(0.0, -2e5, 2e5, 65))
+
+    assert growth.because.endswith("not decided; a longer soak would narrow it")
