@@ -2,7 +2,8 @@
 
 import json
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.judgement import Check, Outcome
@@ -20,6 +21,7 @@ from gatekeeper.report.document_markdown import render_markdown
 from gatekeeper.report.document_text import render_text
 from gatekeeper.report.outcome_signs import write_as_words
 from gatekeeper.report.shown_document import (
+    Chart,
     Code,
     Command,
     Content,
@@ -37,6 +39,8 @@ from gatekeeper.report.shown_document import (
 )
 
 Row = tuple[Content, ...]
+Draw = Callable[[Check], str]
+"""Draws the interval of a check against its bound."""
 MOST_BYTES = 1_000_000
 """GitHub drops a step's summary above 1 MiB, all of it."""
 MOST_OF_REASON = 160
@@ -71,7 +75,7 @@ def render_evidence(decision: Decision, policy: Policy | None = None) -> str:
 
     The decision itself is the last screen of a run.
     """
-    blocking = _objectives("What failed or is not proven", [row for row in decision.rows if row.blocking])
+    blocking = blocking_section(decision)
     nodes = [*([blocking] if blocking else []), *_evidence(decision), *([fold_conditions(policy)] if policy else [])]
     return printable_error(in_words(render_text(Document("report", "", nodes))))
 
@@ -101,9 +105,8 @@ def run_document(page: PageData, *, with_passed: bool = True) -> Document:
     until = decision.valid_until
     valid = f", valid until {readable_time(until)}" if until and not decision.demo else ""
     why = f"Why exit code {verdict.exit_code}: {decision.reason}" if decision.reason else ""
-    blocking = [row for row in decision.rows if row.blocking]
     nodes = (
-        _objectives("What failed or is not proven", blocking, open_requirements(decision, page.unfinished)),
+        blocking_section(decision, open_requirements(decision, page.unfinished)),
         _workloads(decision.workloads),
         Note(
             (
@@ -113,7 +116,7 @@ def run_document(page: PageData, *, with_passed: bool = True) -> Document:
         ),
         Note(f"Advice: {decision.advice}") if decision.advice else None,
         Command(decision.next_step(slo=page.manifest.slo.name)),
-        gaps_section(page, with_grade=True),
+        gaps_section(page),
         *_evidence(decision, with_passed=with_passed),
     )
     return Document(
@@ -131,9 +134,7 @@ def _evidence(decision: Decision, *, with_passed: bool = True) -> Iterator[Node]
     if blended := phrases.routing(verdict):
         yield Note(blended)
     parts = (
-        _objectives(
-            "Objectives that settings given up did not meet", [row for row in decision.rows if not row.blocking]
-        ),
+        given_up_section(decision),
         _fold_passed_checks(verdict) if with_passed else None,
         *map(_fold_measurements, verdict.workloads),
         steps_section(verdict),
@@ -197,15 +198,37 @@ def _workloads(workloads: Sequence[WorkloadSummary]) -> Node:
     return Table(heads, rows)
 
 
-def _objectives(title: str, objectives: Sequence[ObjectiveRow], required: Sequence[Requirement] = ()) -> Section | None:
-    heads = ("", "Workload", "Objective", "Passes at", "Measured", "Why this objective", "What to do")
+def blocking_section(
+    decision: Decision, required: Sequence[Requirement] = (), draw: Draw | None = None
+) -> Section | None:
+    """Return the objectives and *required* conditions that the exit code follows from; None where all are met.
+
+    A page has them with their intervals, which *draw* draws.
+    """
+    rows = [row for row in decision.rows if row.blocking]
+    return _objectives("What failed or is not proven", rows, required, draw)
+
+
+def given_up_section(decision: Decision, draw: Draw | None = None) -> Section | None:
+    """Return the objectives that only settings which were given up did not meet; None without one."""
+    rows = [row for row in decision.rows if not row.blocking]
+    return _objectives("Objectives that settings given up did not meet", rows, draw=draw)
+
+
+def _objectives(
+    title: str,
+    objectives: Sequence[ObjectiveRow],
+    required: Sequence[Requirement] = (),
+    draw: Draw | None = None,
+) -> Section | None:
+    heads = ("Outcome", "Workload", "Objective", "Passes at", "Measured", "Why this objective", "What to do")
     rows: list[Row] = [
         (
             Sign(row.check.outcome.word),
             row.about,
             (Code(row.check.metric), phrases.bound(row.check)),
             row.passes_at or "-",
-            phrases.row_measured(row),
+            _show_measured(row, draw),
             Remarks((row.check.why,)),
             Remarks((row.remedy,)),
         )
@@ -217,10 +240,16 @@ def _objectives(title: str, objectives: Sequence[ObjectiveRow], required: Sequen
     return Section(title, (Table(heads, rows),)) if rows else None
 
 
+def _show_measured(row: ObjectiveRow, draw: Draw | None) -> Content:
+    """Return what was measured in words, and on a page its interval against the bound."""
+    words = phrases.row_measured(row)
+    return words if draw is None or row.check.center is None else (words, Chart(partial(draw, row.check)))
+
+
 def _fold_passed_checks(verdict: Verdict) -> Node | None:
     groups = [(workload.name, workload.checks) for workload in verdict.workloads] + [("host", verdict.host_checks)]
     passed = [(name, check) for name, checks in groups for check in checks if check.outcome is Outcome.PASS]
-    heads = ("", "Workload", "Objective", "Measured", "n", "Why this objective")
+    heads = ("Outcome", "Workload", "Objective", "Measured", "n", "Why this objective")
     rows = [_passed_row(name, check) for name, check in passed]
     return Fold(f"{show_count(len(passed), 'check')} passed", (Table(heads, rows),)) if rows else None
 
@@ -230,18 +259,15 @@ def _passed_row(name: str, check: Check) -> Row:
     return Sign(check.outcome.word), name, (Code(check.metric), phrases.bound(check)), value, str(check.n), check.why
 
 
-def gaps_section(page: PageData, *, with_grade: bool = False) -> Section | None:
-    """Return what was not proven, and what would prove it; None where that stands elsewhere, or nothing is open.
-
-    *with_grade*: what the grade lacks as well, which a page says in its first line.
-    """
+def gaps_section(page: PageData) -> Section | None:
+    """Return what was not proven, and what would prove it; None where that stands elsewhere, or nothing is open."""
     # The tables of objectives have these, and the workloads say why they are open.
     shown = {workload.because for workload in page.decision.workloads}
-    shown |= {row.check.because for row in page.decision.rows} if with_grade else set()
+    shown |= {row.check.because for row in page.decision.rows}
     rows: list[Row] = [
         (Strong(gap.about), in_words(gap.because), gap.remedy)
         for gap in page.gaps
-        if gap.because not in shown and gap.about != ("the run" if with_grade else "the grade")
+        if gap.because not in shown and gap.about != "the run"
     ]
     table = Table(("What", "Because", "What to do"), rows, "gaps")
     return Section("What was not proven", (table,), name="open") if rows else None

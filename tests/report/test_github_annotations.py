@@ -71,14 +71,6 @@ def test_each_failed_check_has_the_line_of_its_objective() -> None:
     assert [("error", 5), ("error", 17), ("error", 13), ("warning", 1)] == shown(verdict())
 
 
-def test_a_passed_check_has_no_annotation() -> None:
-    """A run that passes has no annotations."""
-    promoted = replace(verdict("promoted"), host_checks=(), findings=())
-    passed = replace(promoted, workloads=(replace(promoted.workloads[0], checks=CHECKS[:1]),))
-
-    assert "" == github_annotations.render(decide(passed), SLO, TEXT, "slos/made.toml")
-
-
 def test_an_optional_workload_that_steps_back_is_a_notice() -> None:
     """It may decode plainly, so no error is shown for it; one that requires speculation is an error, at the line of its
     objective on the ratio, which no setting of the sweep reached.
@@ -130,6 +122,7 @@ def test_an_outcome_without_an_open_check_is_an_error() -> None:
     )
 
     assert [("error", 5)] == shown(bare)
+    assert [] == shown(replace(bare, workloads=(replace(bare.workloads[0], outcome=WorkloadOutcome.PROMOTED),)))
     assert [("error", 1)] == shown(replace(bare, incomplete="cut off"))
 
 

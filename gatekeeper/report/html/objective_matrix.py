@@ -1,4 +1,4 @@
-"""The objectives of a page: those that failed as cards, and all of them as a matrix of objectives and workloads."""
+"""The objectives of a page as a matrix of objectives and workloads."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from gatekeeper.core.text import describe_setting, one_line
 from gatekeeper.core.units import show
 from gatekeeper.report import phrases
 from gatekeeper.report.data.glossary import in_words
-from gatekeeper.report.data.objective_rows import ObjectiveRow, show_measurement, states
+from gatekeeper.report.data.objective_rows import show_measurement
 from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.data.requirements import Requirement, requirements
 from gatekeeper.report.data.workload_summary import best_first
@@ -31,40 +31,6 @@ class _Row:
 
     first: Check
     cells: dict[str, tuple[Check, Knobs | None]] = field(default_factory=dict)
-
-
-def failures_section(page: PageData) -> Section | None:
-    """Return a card for each failed objective: the measurement, the bound, why it was set, what would have passed."""
-    failed = [row for row in page.decision.rows if row.check.outcome is Outcome.FAIL]
-    if not failed:
-        return None
-    return Section("Failed objectives", [Chart(partial(_card, row)) for row in failed], name="failed")
-
-
-def _card(row: ObjectiveRow) -> Markup:
-    check = row.check
-    passes = f"a bound of {row.passes_at} would have passed; otherwise " if row.passes_at else ""
-    given_up = f"Measured with {describe_setting(row.setting)}" if row.setting.get("draft") else ""
-    if row.abandoned and len(row.tried) > 1:
-        given_up += f", the closest of {len(row.tried)} settings; all were given up"
-    elif row.abandoned:
-        given_up += ", which was given up"
-    other_settings = [
-        el("li", f"{describe_setting(setting)}: {states(check)}") for setting, check in row.tried[1:] if setting
-    ]
-    return el(
-        "article",
-        el("h3", f"{glyph_of(check.outcome.word)} {row.about}: ", breakable(check.metric)),
-        el("p", el("strong", f"{states(check)}."), f" {given_up}." if given_up else "", class_="lead"),
-        charts.interval(check),
-        el("p", el("b", "Seen: "), one_line(notes), ".") if (notes := check.because.partition("; ")[2]) else None,
-        el("p", el("b", "Why it matters: "), one_line(check.why)),
-        el("p", el("b", "What to do: "), f"{passes}{row.remedy}."),
-        el("details", el("summary", "Other settings that failed it"), el("ul", *other_settings))
-        if other_settings
-        else None,
-        class_=f"card {'bad' if row.blocking else 'minor'}",
-    )
 
 
 def matrix_section(page: PageData) -> Section | None:

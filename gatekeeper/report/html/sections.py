@@ -15,12 +15,20 @@ from gatekeeper.report import phrases
 from gatekeeper.report.data.distributions import QUANTILES, STEPS, Curve
 from gatekeeper.report.data.objective_rows import show_measurement
 from gatekeeper.report.data.page_data import PageData
-from gatekeeper.report.html import charts, objective_matrix, soak_charts
+from gatekeeper.report.data.requirements import open_requirements
+from gatekeeper.report.html import charts, soak_charts
 from gatekeeper.report.html.charts import Line, Scale
 from gatekeeper.report.html.markup import Markup, el
+from gatekeeper.report.html.objective_matrix import matrix_section
 from gatekeeper.report.html.sweep_section import sweep_section
 from gatekeeper.report.html.workload_cards import workloads_section
-from gatekeeper.report.run_document import findings_section, gaps_section, steps_section
+from gatekeeper.report.run_document import (
+    blocking_section,
+    findings_section,
+    gaps_section,
+    given_up_section,
+    steps_section,
+)
 from gatekeeper.report.shown_document import Beside, Chart, Content, Facts, Fold, Node, Note, Section, Strong, Table
 
 CONTEXT_HEADS = ("Prompt, tokens", "Whole turn", "First token", "Acceptance", "Failed", "Evidence")
@@ -44,11 +52,14 @@ CURVE_TITLES = {"ttft": "Time to first token", "itl": "Time per token after it"}
 
 def list_sections(page: PageData) -> Iterator[Section]:
     """Yield the sections of a page in their order; those with nothing to show are left out."""
-    judged = page.progress is None or any(workload.checks for workload in page.verdict.workloads)
+    finished = page.progress is None
+    required = open_requirements(page.decision, page.unfinished)
+    judged = finished or any(workload.checks for workload in page.verdict.workloads)
     parts = (
-        objective_matrix.failures_section(page),
+        blocking_section(page.decision, required, charts.interval) if finished else None,
         workloads_section(page),
-        objective_matrix.matrix_section(page),
+        matrix_section(page),
+        given_up_section(page.decision, charts.interval),
         gaps_section(page),
         contexts_section(page.verdict),
         energy_section(page.verdict),

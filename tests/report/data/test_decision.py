@@ -12,7 +12,6 @@ from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, Wo
 from gatekeeper.core.judgement import Finding, FindingKind, Outcome
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.report.data.decision import Decision, decide
-from gatekeeper.report.data.workload_summary import short_ratio
 from tests.builders.case import FAILING, LOSING, WINNING, Made, bare, concluded, with_soak
 from tests.builders.golden_words import says
 from tests.builders.page_data import DRAFTED, VERDICT, check
@@ -169,11 +168,6 @@ def test_a_failed_run_says_what_failed_whatever_else_is_unproven() -> None:
     reason = decide(replace(verdict, host_checks=(headroom,))).reason or ""
     assert "memory_headroom" in reason
     assert "virtual" not in reason
-
-
-def test_a_small_gain_keeps_its_second_digit() -> None:
-    """1.04x is not 1.0x."""
-    assert ["1.9x", "1.04x", "0.97x", "1.1x"] == [short_ratio(ratio) for ratio in (1.901, 1.04, 0.97, 1.1)]
 
 
 def test_plain_decoding_that_fails_gets_no_advice_about_a_draft() -> None:

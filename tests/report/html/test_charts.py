@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gatekeeper.core.judgement import Check, Outcome
 from gatekeeper.report.html import charts
-from gatekeeper.report.html.charts import Line, Scale
+from gatekeeper.report.html.charts import Scale
 
 VALUES = st.lists(st.floats(-1e12, 1e12, allow_subnormal=False), min_size=1, max_size=20)
 
@@ -37,13 +37,6 @@ def test_ticks_are_few_and_inside(values: list[float], most: int) -> None:
     assert len(ticks) <= most + 1
     spare = 1e-6 * (across.hi - across.lo)
     assert all(across.lo - spare <= tick <= across.hi + spare for tick in ticks)
-
-
-def test_a_wide_range_is_logarithmic_and_a_narrow_one_is_not() -> None:
-    """From 1 ms to 100 ms the axis has decades; from 90 ms to 100 ms it has equal steps."""
-    assert charts.scale([0.001, 0.1]).log
-    assert not charts.scale([0.09, 0.1]).log
-    assert [0.001, 0.01, 0.1] == pytest.approx(Scale(0.001, 0.1, log=True).ticks(3))
 
 
 @pytest.mark.parametrize(
@@ -80,22 +73,3 @@ def test_the_side_that_passes_is_shaded() -> None:
     assert (True, True) == (at in more, at in less)
     assert 'class="passing" x="24.68%"' in more
     assert 'class="passing" x="0.00%" y="22" width="24.68%"' in less
-
-
-def test_a_plot_of_nothing_is_still_a_plot() -> None:
-    """An empty line draws no path and breaks nothing."""
-    drawn = charts.plot(
-        Scale(0.0, 1.0), Scale(0.0, 1.0), height=50, x_show=str, y_show=str, lines=[Line((), "plain")], label="nothing"
-    )
-
-    assert "<path" not in drawn
-    assert 'aria-label="nothing"' in drawn
-
-
-def test_a_bar_has_a_scale_and_a_word_for_each_line() -> None:
-    """The bound carries its value, and of a ratio of speeds 1x is marked as plain decoding."""
-    drawn = charts.interval(check(center=2.0, lo=1.9, hi=2.1))
-
-    assert ">bound ≥ 1.16x</text>" in drawn
-    assert ">1x = plain</text>" in drawn
-    assert ">2x</text>" in drawn

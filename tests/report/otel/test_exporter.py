@@ -7,9 +7,7 @@ import pytest
 
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.slo import Telemetry
-from gatekeeper.report.otel import spans
 from gatekeeper.report.otel.endpoint import destination
-from gatekeeper.report.otel.exporter import identity_of
 from tests.builders.otlp import Receiver, over_http
 from tests.builders.otlp import told as read
 from tests.builders.project_folder import ROOT
@@ -65,25 +63,23 @@ def test_rounds_are_events_when_asked(exported_run: ExportedRun) -> None:
     )
 
 
-def test_rounds_are_no_events_unless_asked(exported_run: ExportedRun) -> None:
-    """Without rounds = true a span has no events."""
-    identity = identity_of(exported_run.run)
-
-    request_spans = [spans.request(identity, file, record, rounds=False) for file, record in answers(exported_run.run)]
-
-    assert [] == [event for span in request_spans if span is not None for event in span.events]
-
-
-def test_headers_and_compression_reach_the_collector(exported_run: ExportedRun) -> None:
-    """Headers are percent-decoded, bodies gzipped where asked, and both protocols' names are lower case."""
+def test_the_usual_variables_change_what_is_sent(exported_run: ExportedRun) -> None:
+    """Headers are percent-decoded, bodies gzipped where asked, the service is named, and a signal can be off."""
     receiver = exported(
         exported_run,
         OTEL_EXPORTER_OTLP_HEADERS="X-Key=a%20b,authorization=Bearer c",
         OTEL_EXPORTER_OTLP_COMPRESSION="gzip",
+        OTEL_SERVICE_NAME="nightly",
+        OTEL_RESOURCE_ATTRIBUTES="deployment.environment.name=mac%2Dlab,os.version=99",
+        OTEL_TRACES_EXPORTER="none",
     )
 
     received = {(header["x-key"], header["authorization"], header["content-encoding"]) for header in receiver.headers}
+    attributes = {"service.name": "nightly", "deployment.environment.name": "mac-lab", "os.version": "99"}
     assert {("a b", "Bearer c", "gzip")} == received
+    assert attributes.items() <= receiver.resources[0].items()
+    assert [] == receiver.spans
+    assert len(answers(exported_run.run)) == sum(p.count for p in receiver.points("gen_ai.client.operation.duration"))
 
 
 def test_a_header_is_never_told(exported_run: ExportedRun) -> None:
@@ -95,26 +91,6 @@ def test_a_header_is_never_told(exported_run: ExportedRun) -> None:
 
     assert "hush" not in done.out + done.err
     assert receiver.url in done.err
-
-
-def test_the_usual_variables_name_the_service(exported_run: ExportedRun) -> None:
-    """OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES go before what gatekeeper says of itself."""
-    receiver = exported(
-        exported_run,
-        OTEL_SERVICE_NAME="nightly",
-        OTEL_RESOURCE_ATTRIBUTES="deployment.environment.name=mac%2Dlab,os.version=99",
-    )
-
-    attributes = {"service.name": "nightly", "deployment.environment.name": "mac-lab", "os.version": "99"}
-    assert attributes.items() <= receiver.resources[0].items()
-
-
-def test_a_signal_can_be_switched_off(exported_run: ExportedRun) -> None:
-    """OTEL_TRACES_EXPORTER=none leaves the metrics."""
-    receiver = exported(exported_run, OTEL_TRACES_EXPORTER="none")
-
-    assert [] == receiver.spans
-    assert len(answers(exported_run.run)) == sum(p.count for p in receiver.points("gen_ai.client.operation.duration"))
 
 
 HTTP, GRPC = "http/protobuf", "grpc"

@@ -42,11 +42,6 @@ def test_a_transition_is_a_span_with_an_event(serve: Callable[[], AbstractContex
     assert receiver.resources[0]["gatekeeper.manifest.sha256"] == MANIFEST
 
 
-def test_nobody_is_told_unless_asked() -> None:
-    """Without an endpoint anywhere nothing is sent, and nothing is missing."""
-    assert transition(Telemetry(), STEP, AT_NS, MANIFEST) is None
-
-
 @pytest.mark.parametrize(
     ("manner", "reason"), [("refuse", "HTTP 400"), ("hang", "no response within"), ("partial", "rejected 2")]
 )

@@ -24,7 +24,6 @@ from gatekeeper.report.terminal.screen_refresh import CLEAR_BELOW, CLEAR_SCREEN,
 from tests.builders.golden_words import says
 from tests.builders.page_data import like_golden
 from tests.builders.project_folder import ROOT, canary_lines
-from tests.builders.waiting import until
 from tests.report.data.test_progress import DRAFTING, begin, event, generation, swept
 
 VIEW = ("=" * 79, "speed")
@@ -52,20 +51,6 @@ def test_a_resize_draws_the_whole_screen_again(resize: str) -> None:
     assert file.getvalue().count(CLEAR_SCREEN) <= CLEARED
 
 
-def test_the_region_is_drawn_in_one_piece_and_wiped_at_the_end() -> None:
-    """The cursor is hidden first and shown last; in between every write holds a whole view, so that nothing
-    flickers.
-    """
-    file = io.StringIO()
-
-    with RedrawnLines(file, lambda: VIEW, lambda: (80, 24)):
-        begun = file.getvalue()
-
-    assert begun.startswith(f"\r{HIDE}")
-    assert begun.endswith(f"speed\n{WRAP}{CLEAR_BELOW}")
-    assert file.getvalue().endswith(f"\r\x1b[2A{CLEAR_BELOW}{SHOW}")
-
-
 class ClosedTerminal(io.StringIO):
     """A terminal that was closed."""
 
@@ -81,13 +66,14 @@ def test_a_closed_terminal_does_not_end_the_run() -> None:
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 def test_whatever_ends_the_run_the_cursor_is_shown(error: type[BaseException]) -> None:
-    """An interrupt and an error of gatekeeper leave the same clean terminal."""
+    """An interrupt and an error of gatekeeper leave the same clean terminal; no write holds a part of a view."""
     file = io.StringIO()
 
     with pytest.raises(error), RedrawnLines(file, lambda: VIEW, lambda: (80, 24)):
         raise error
 
-    assert file.getvalue().endswith(SHOW)
+    assert file.getvalue().startswith(f"\r{HIDE}")
+    assert file.getvalue().endswith(f"speed\n{WRAP}{CLEAR_BELOW}\r\x1b[2A{CLEAR_BELOW}{SHOW}")
 
 
 LIMIT_S = 120
@@ -326,19 +312,3 @@ def test_ctrl_c_leaves_a_clean_terminal_without_colour(slow: Path) -> None:
     assert [] == [line for line in screen.lines if "\u2500" in line or line.startswith("easy ")]
     assert "gatekeeper: interrupted" in screen.lines
     assert None is COLOURED.search(screen.sent)
-
-
-@pytest.mark.whole
-def test_quiet_shows_nothing_in_a_terminal(slow: Path) -> None:
-    """With --quiet no sequence is sent before the command ends."""
-    environment = {**os.environ, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT)}
-    screen = Screen()
-    argv = [sys.executable, "-m", "gatekeeper", "certify", "slo.toml", "--out", "run", "--quiet"]
-
-    with in_a_terminal(argv, environment, slow) as (controller, process):
-        until((slow / "run" / "soak-1.jsonl").is_file)
-        process.send_signal(signal.SIGTERM)
-        read_until(controller, screen, lambda: False)
-        process.wait(LIMIT_S)
-
-    assert ["gatekeeper: interrupted"] == [line for line in screen.lines if line][:1]

@@ -67,13 +67,6 @@ def test_the_decision_comes_first_and_the_next_step_last() -> None:
     says("reports", "the decision comes first and the next step last (2)", lines[-1])
 
 
-def test_the_broken_objective_of_a_workload_that_fell_back_is_shown() -> None:
-    """Its figures with the setting that was given up, the bound that would have passed, and why it matters."""
-    text = shown(decide(Verdict("made", "certification", "f", (EASY,)), policy=POLICY))
-
-    says("reports", "the broken objective of a workload that fell back is shown", text)
-
-
 @pytest.mark.parametrize(
     ("verdict", "certified", "row"),
     [
@@ -99,14 +92,6 @@ def test_what_decides_the_exit_code_is_a_row(verdict: Verdict, certified: bool, 
 
     assert any(line.startswith(row) for line in lines)
     assert any(line.strip().startswith(("what to do: ", "advice: ")) for line in lines)
-
-
-def test_a_demo_is_no_promotion() -> None:
-    """The title and the headline say that it is one."""
-    lines = shown(decide(Verdict("made", "demo", "f", (JSON,)))).splitlines()
-
-    says("reports", "a demo is no promotion (1)", lines[0])
-    says("reports", "a demo is no promotion (2)", lines[1])
 
 
 def crowded(workloads: int, objectives: int) -> Decision:
