@@ -15,7 +15,6 @@ import pytest
 import requests
 
 from gatekeeper.core.clock import SystemClock
-from gatekeeper.core.errors import InputError
 from gatekeeper.core.system.small_server import MOST
 from gatekeeper.live import exposition, outputs
 from gatekeeper.live.overlay import OverlayRoute
@@ -194,14 +193,3 @@ def answers(address: str) -> bool:
         return requests.get(address, timeout=10).ok
     except requests.ConnectionError:
         return False
-
-
-def test_a_port_that_is_taken_is_an_error(tmp_path: Path) -> None:
-    """A second watch on the same port is code 2 and leaves the overlay to others."""
-    messages: list[str] = []
-    (tmp_path / "b").mkdir()
-    with watching(tmp_path, ("127.0.0.1", 0), messages):
-        port = int(messages[0].rpartition(":")[2].partition("/")[0])
-        for _ in range(2):  # the second time too it is the port, not a lock that was kept
-            with pytest.raises(InputError, match=f"127.0.0.1:{port}"):
-                watching(tmp_path / "b", ("127.0.0.1", port), messages).__enter__()

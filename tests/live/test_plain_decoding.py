@@ -98,16 +98,17 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("on", [False, True])
-@pytest.mark.parametrize("content", UNREADABLE.values(), ids=UNREADABLE)
-async def test_what_cannot_be_read_reaches_no_server(tmp_path: Path, content: bytes, *, on: bool) -> None:
+async def test_what_cannot_be_read_reaches_no_server(tmp_path: Path, *, on: bool) -> None:
     """A body that is no JSON object without ambiguity gets 400: it could name a draft for a plain server to load."""
     async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
         async with proxied(tmp_path, server, plain, publish=False) as proxy:
             published(proxy.routes, on=on, fields={"num_draft_tokens": 4} if on else None)
-            statuses = [await post(proxy, content + b" " * padding) for padding in (0, 300_000)]
 
-            assert ([400, 400], [], []) == (statuses, server.requests, plain.requests)
-            assert ["none", "none"] == [record["route"] for record in proxy.records]
+            for name, content in UNREADABLE.items():
+                statuses = [await post(proxy, content + b" " * padding) for padding in (0, 300_000)]
+                assert [400, 400] == statuses, name
+            assert ([], []) == (server.requests, plain.requests)
+            assert {"none"} == {record["route"] for record in proxy.records}
 
 
 @pytest.mark.parametrize("on", [False, True])

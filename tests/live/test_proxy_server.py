@@ -13,11 +13,6 @@ import pytest
 from aiohttp import ClientError, ClientPayloadError
 from yarl import URL
 
-from gatekeeper.core.hidden_keys import Address
-from gatekeeper.live import live_records, proxy_server
-from gatekeeper.live.live_records import LiveRecords
-from gatekeeper.live.proxy_server import ProxyServer
-from gatekeeper.live.request_routes import RequestRoutes
 from tests.builders.disk import largest_file
 from tests.builders.live_server import (
     ASKED,
@@ -197,17 +192,6 @@ async def test_a_stream_that_only_the_connection_ends_is_whole_with_its_last_eve
         await until_in_loop(lambda: bool(proxy.records))
 
         assert complete == (proxy.records[0]["fault"] is None)
-
-
-async def test_whatever_fails_in_the_proxy_decodes_plainly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bug in the decision costs speculation, not the answer; it is said once."""
-    async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
-        async with proxied(tmp_path, server, plain) as proxy:
-            monkeypatch.setattr(RequestRoutes, "decide", lambda *_: int("no number"))
-            answers = [(await proxy.chat())[:2] for _ in range(2)]
-
-            assert [(200, WHOLE)] * 2 == answers
-            assert (2, 0, 1) == (len(plain.requests), len(server.requests), len(proxy.said))
 
 
 async def test_everything_else_is_passed_through(tmp_path: Path) -> None:
@@ -520,32 +504,3 @@ async def raw(proxy: LiveProxy, request: bytes) -> bytes:
         return await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
     finally:
         writer.close()
-
-
-def test_a_stream_that_the_end_of_the_loop_cuts_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stop that is not waited for, after the time to drain or a second signal, loses no record of what it cuts."""
-    monkeypatch.setattr(proxy_server, "RECORD_AFTER_S", 3600.0)
-    records = LiveRecords(tmp_path / "live.jsonl", None, print)
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"{}")
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + WORDS[0])
-        await asyncio.Event().wait()
-
-    async def main() -> None:
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        routes = RequestRoutes()
-        published(routes)
-        url = Address(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-        proxy = ProxyServer(routes, records, url=url, plain_url=None)
-        reader, writer = await asyncio.open_connection("127.0.0.1", await proxy.start("127.0.0.1", 0, drain_s=60.0))
-        writer.write(b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}" % CHAT.encode())
-        await reader.readuntil(b"word0")
-        stops.append(asyncio.create_task(proxy.stop()))
-        await asyncio.sleep(0)
-
-    stops = list[asyncio.Task[None]]()
-    asyncio.run(main())
-
-    (record,) = map(json.loads, (tmp_path / "live.jsonl").read_text().splitlines())
-    assert live_records.STOPPED == record["fault"]

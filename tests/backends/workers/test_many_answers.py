@@ -18,7 +18,7 @@ from bench.exactness.many_answers import Kernel, LittleModel, Prompts, plain_ans
 from bench.exactness.perturbed import OtherKernel, speculating_with
 from bench.exactness.planted import Defect, Kind, Noise, hash_of
 
-pytestmark = pytest.mark.mlx
+pytestmark = [pytest.mark.mlx, pytest.mark.nightly]
 
 ROOT = Path(__file__).parents[3]
 DRAFT_TOKENS, LIMIT = 3, 32
@@ -64,14 +64,7 @@ def arms() -> Arms:
 
 
 @pytest.mark.parametrize(
-    ("kind", "inner"),
-    [
-        (None, False),
-        (Kind.STALE, True),
-        (Kind.GRAMMAR, False),
-        *(pytest.param(kind, False, marks=pytest.mark.nightly) for kind in sorted({*Kind} - {Kind.GRAMMAR})),
-        pytest.param(Kind.GRAMMAR, True, marks=pytest.mark.nightly),
-    ],
+    ("kind", "inner"), [(None, False), *((kind, kind in {Kind.STALE, Kind.GRAMMAR}) for kind in sorted(Kind))]
 )
 def test_numpy_writes_the_tokens_of_the_worker(arms: Arms, kind: Kind | None, inner: bool) -> None:
     """The table's short cut is the worker's arithmetic: the same tokens, drafted or not, with noise and any defect."""
