@@ -1,17 +1,21 @@
 """fleet.json: the worst exit code, what is read back, and what a terminal and a job's page show."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from gatekeeper.core.errors import InputError
+from gatekeeper.core.system.run_directory import REPORT
 from gatekeeper.fleet import fleet_record
 from gatekeeper.fleet.cell_task import CellResult, CellWorkload
 from gatekeeper.fleet.fleet_document import fleet_document
 from gatekeeper.fleet.fleet_record import FleetRecord, worst_exit_code
 from gatekeeper.report.document_markdown import escape, render_markdown
 from gatekeeper.report.document_text import render_text
+from gatekeeper.report.html.document_page import render_page
 from tests.builders.fleet import make_fleet_cell
+from tests.builders.pages import fleet
 
 WORKLOADS = (
     CellWorkload(name="json", outcome="promoted", because="faster", ratio=(1.5, 1.4, 1.6)),
@@ -65,3 +69,15 @@ def test_one_table_says_what_became_of_each_run() -> None:
     for words in ("json 1.50x [1.40x, 1.60x]", "chat graded back", "no route to b; wake it up", "not proven: one@b"):
         assert words.replace("x,", ",").replace("x]", "]") in written
     assert "no route to b; wake it up" in page
+
+
+def test_failures_come_first_and_runs_are_linked() -> None:
+    """A failed run stands above one without a verdict, an open one, a promoted one and one that is not run."""
+    text = render_page(fleet_document(fleet()))
+    runs = text[text.index('id="runs"') :]
+
+    pills = re.findall(r'class="pill (\w+)"', runs)
+    assert ["failed", "failed", "open", "promoted", "excluded"] == pills
+    reports = [f"{run}/{REPORT}" for run in ("failed", "promoted")]
+    assert reports == re.findall(r'href="([^"#]+)"', text)
+    assert [] == [reason for reason in ("no route to host studio", "16 GB needed") if reason not in runs]

@@ -7,13 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gatekeeper.core.clock import Instant
 from gatekeeper.core.judgement import Missing, Outcome
 from gatekeeper.live import routes
+from gatekeeper.live.anytime_bounds import MOST_WAITING, Moments
 from gatekeeper.live.live_evidence import LiveEvidence, Observation
 from gatekeeper.live.routes import RouteRules, Standing
-from gatekeeper.live.server_load import LoadMet
+from gatekeeper.live.server_load import LoadMet, ServerLoad
 from tests.builders.golden_words import says
 from tests.builders.live_server import live_policy
 
@@ -202,3 +205,54 @@ def test_whole_answers_show_a_loss_where_no_prompt_is_cached() -> None:
     assert isinstance(benefit.speed, Missing)
     assert benefit.whole.lo < 1.6 < benefit.whole.hi  # type: ignore[union-attr]
     assert sum(benefit.answers.values()) == benefit.untimed
+
+
+ROWS = st.lists(st.tuples(*[st.floats(-20, 20)] * 3), min_size=2, max_size=3 * MOST_WAITING)
+
+
+@given(ROWS, st.integers(0, MOST_WAITING))
+def test_replaced_rows_leave_the_moments_of_the_others(rows: list[tuple[float, ...]], replaced: int) -> None:
+    """Mean and centred products are those of numpy over the rows that stayed, also where they are read in between."""
+    moments = Moments(3)
+    for number, row in enumerate(rows):
+        if number < replaced:
+            moments.add((1.0, 2.0, 3.0))
+            moments.replace((1.0, 2.0, 3.0), row)
+        else:
+            moments.add(row)
+        if number % 7 == 0:
+            moments.multiply_deviations()
+
+    table = np.array(rows)
+    assert len(rows) == moments.n
+    assert table.mean(axis=0) == pytest.approx(moments.mean, abs=1e-9)
+    assert np.cov(table.T, bias=True) * len(rows) == pytest.approx(moments.multiply_deviations(), abs=1e-6)
+
+
+def test_an_answer_meets_what_is_in_flight_at_both_servers_in_the_mean_over_its_time() -> None:
+    """Half of its time alone, then with another one at its server and two answers elsewhere."""
+    now_ns = [5]
+    load = ServerLoad(lambda: now_ns[0])
+    answer = load.begin("a")
+    now_ns[0] += 5
+    answer.first_text()
+    now_ns[0] += 10
+    load.begin("a")
+    elsewhere = load.begin("b", 2)
+    now_ns[0] += 10
+    answer.end()
+    elsewhere.end()
+
+    assert (LoadMet(1.0), LoadMet(1.5, 1.0)) == (answer.waiting, answer.decoding)
+
+
+def test_what_has_ended_is_met_no_more() -> None:
+    """An answer after others is alone, and one without a first text met the same before and after it."""
+    now_ns = [0]
+    load = ServerLoad(lambda: now_ns[0])
+    for _ in range(2):
+        answer = load.begin("a", 3)
+        now_ns[0] += 10
+        answer.end()
+
+    assert (LoadMet(3.0), LoadMet(3.0)) == (answer.waiting, answer.decoding)

@@ -2,6 +2,7 @@
 
 import math
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,10 +11,11 @@ from hypothesis import strategies as st
 
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
-from gatekeeper.backends.scripted.script import Script
+from gatekeeper.backends.scripted.script import Script, read_script
 from gatekeeper.backends.scripted.scripted_backend import ScriptedBackend
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import VirtualClock
+from gatekeeper.core.errors import InputError
 from gatekeeper.core.interfaces import DecodeRequest, SamplingParameters
 from gatekeeper.core.judgement import Estimate
 from gatekeeper.core.records import Answer, Generation, Role, setting
@@ -138,3 +140,35 @@ def test_faults_strike_where_they_are_told() -> None:
     assert expected == kinds
     assert (answers[3].finish, answers[3].output_tokens) == ("length", 32)
     assert seconds(answers[4]) > 120
+
+
+@pytest.mark.parametrize(
+    ("written", "complaint"),
+    [
+        ('{"tokn": 1}', "tokn: unknown key; did you mean 'token'?"),
+        ('{"acceptance": 1.5}', "0 to 1"),
+        ('{"faults": [{"fault": "explode"}]}', "faults.0.fault"),
+        ('{"canaries": {"tool-": {"speed": 1}}}', "'tool-': speed"),
+        ('{"sight": ["everything"]}', "allowed: arrivals, "),
+        ('{"token": "fast"}', "cannot read 'fast'"),
+        ('{"token": ', "not a valid script"),
+        ("[]", "not a JSON object"),
+    ],
+)
+def test_a_wrong_script_is_explained(tmp_path: Path, written: str, complaint: str) -> None:
+    """A script that is wrong is an input error naming the file and the place."""
+    file = tmp_path / "truth.json"
+    file.write_text(written)
+
+    with pytest.raises(InputError, match=r"truth\.json") as caught:
+        read_script(file)
+
+    assert complaint in caught.value.message
+
+
+def test_a_missing_script_is_explained(tmp_path: Path) -> None:
+    """A script that is not there is an input error that says against what its path is resolved."""
+    with pytest.raises(InputError, match=r"nowhere\.json") as caught:
+        read_script(tmp_path / "nowhere.json")
+
+    assert "relative to the SLO file" in caught.value.hint
