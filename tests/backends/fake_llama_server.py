@@ -2,7 +2,7 @@
 
     python fake_llama_server.py new|old [the flags of llama-server]
 
-FAKE_LLAMA holds JSON that changes it: `loading` seconds of 503, `counted` more drafted tokens in /metrics than in
+FAKE_LLAMA holds JSON that changes it: `counted` more drafted tokens in /metrics than in
 `timings`, `metrics` already counted before the first answer, `pass_alone` passes without a draft in each answer,
 `rejected` more drafted tokens rejected in each round, `pass_s` seconds that each pass takes, `window` words of a
 prompt, above which a request is refused.
@@ -70,16 +70,13 @@ class Loaded:
     """The server's state."""
 
     def __init__(self, build: str, flags: dict[str, str]) -> None:
-        self.flags, self.began = flags, time.monotonic()
+        self.flags = flags
         # Without a type a new build loads the draft and does not use it.
         drafts = flags.get("--spec-type", "none") != "none" if build == "new" else "--model-draft" in flags
         length = flags.get("--spec-draft-n-max") or flags.get("--draft-max") or flags.get("--spec-ngram-simple-size-m")
         self.draft_tokens = int(length or 3) if drafts else 0
         self.drafted, self.accepted, self.drafts = FAKE.get("metrics", [0, 0, 0])
         self.by_position = [0] * self.draft_tokens
-
-    def loading(self) -> bool:
-        return time.monotonic() - self.began < float(FAKE.get("loading", 0))
 
     def metrics(self) -> str:
         """Return the counters; %g is how the real one prints them: six digits."""
@@ -103,9 +100,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer all requests but chats."""
-        if self.loaded.loading():
-            self.respond(503, json.dumps({"error": {"message": "Loading model", "code": 503}}))
-        elif self.path == "/health":
+        if self.path == "/health":
             self.respond(200, '{"status":"ok"}')
         elif self.path == "/props":
             self.respond(200, json.dumps({"default_generation_settings": {}, "build_info": "b9999-fake"}, indent=1))
@@ -117,9 +112,6 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Answer a chat, chunk by chunk."""
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if self.loaded.loading():
-            self.respond(503, json.dumps({"error": {"message": "Loading model", "code": 503}}))
-            return
         if (words := prompt_words(request)) > FAKE.get("window", words):
             error = {"code": 400, "message": "the request exceeds the available context size"}
             self.respond(400, json.dumps({"error": {**error, "type": "exceed_context_size_error"}}))

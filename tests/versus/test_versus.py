@@ -17,15 +17,12 @@ from tests.builders.deployment import Answering
 from tests.builders.project_folder import ROOT, ProjectFolder
 from tests.builders.waiting import until
 from tests.e2e.conftest import project
-from tests.e2e.test_llama_server import FAKE, smoke
 from tests.e2e.test_worker_run import EXAMPLE, echoing
 
 __all__ = ["project"]
 
 PACKAGE = "echo_worker"
 QUICK = ("--seconds", "1", "--json", "--quiet")
-WORSE = {"rejected": 2}
-"""Two of four drafted tokens more are rejected, as after a change of a release."""
 
 
 def row(document: Mapping[str, Any], metric: str) -> dict[str, Any]:
@@ -33,8 +30,10 @@ def row(document: Mapping[str, Any], metric: str) -> dict[str, Any]:
     return dict(metric_row)
 
 
-def make_environment(folder: Path, accepted: int) -> None:
-    """Make a virtual environment with the example worker as a package; its draft is right for *accepted* tokens."""
+def make_environment(folder: Path, accepted: int) -> Path:
+    """Make a virtual environment with the example worker as a package, and return the folder of its packages; its draft
+    is right for *accepted* tokens.
+    """
     venv.create(folder, symlinks=True)
     code = EXAMPLE.read_text().replace(
         "for place, word in enumerate(words[len(arrivals) :][: width + 1]):",
@@ -42,6 +41,7 @@ def make_environment(folder: Path, accepted: int) -> None:
     )
     packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(folder), "platbase": str(folder)}))
     (packages / f"{PACKAGE}.py").write_text(code.replace("[now, 1, place < width,", "[now, 1, place < right,"))
+    return packages
 
 
 @pytest.fixture
@@ -136,32 +136,15 @@ def test_a_server_that_is_not_there_is_named(worker: ProjectFolder, servers: tup
     assert "404" in broken.err
 
 
-@pytest.fixture
-def releases(project: ProjectFolder) -> ProjectFolder:
-    """Two releases of a fake llama-server, of which the newer one rejects more; the little pair as GGUF."""
-    for number, change in enumerate(({}, WORSE)):
-        program = project.path / f"b610{number}" / "llama-server"
-        program.parent.mkdir()
-        fake = f"FAKE_LLAMA='{json.dumps(change)}' exec '{sys.executable}' '{FAKE}' new"
-        program.write_text(f'#!/bin/sh\n{fake} "$@"\n')
-        program.chmod(0o755)
-    smoke(project, "llama-server")
-    slo = tomllib.loads((project.path / "slo.toml").read_text())
-    slo["sweep"]["default"] = {"num_draft_tokens": 4}
-    project.write_slo({**slo, "workload": [{**slo["workload"][0], "first": 8}]})
-    return project
-
-
-def test_a_side_that_does_not_start_is_named(releases: ProjectFolder) -> None:
+def test_a_side_that_does_not_start_is_named(worker: ProjectFolder) -> None:
     """Exit code 2 with the side and the line of its log that says why."""
-    broken = releases.path / "b6101" / "llama-server"
-    failing = "#!/bin/sh\ncase \"$*\" in *--port*) echo 'error: unknown model architecture' >&2; exit 3;; esac\n"
-    broken.write_text(broken.read_text().replace("#!/bin/sh\n", failing))
-    sides = ("./b6100/llama-server", "./b6101/llama-server")
+    make_environment(worker.path / "env-old", 4)
+    broken = make_environment(worker.path / "env-new", 4) / f"{PACKAGE}.py"
+    broken.write_text(broken.read_text().replace("send(ready=True)", "sys.exit('unknown model')"))
 
-    done = releases.run("versus", *sides, "--slo", "slo.toml", "--seconds", "1", "--quiet", code=2)
+    done = worker.run("versus", "env-old", "env-new", "--slo", "slo.toml", "--seconds", "1", "--quiet", code=2)
 
-    assert all(word in done.err for word in ("B cannot be started: ", "error: unknown model"))
+    assert all(word in done.err for word in ("B cannot be started: ", "unknown model"))
 
 
 @pytest.fixture
