@@ -42,7 +42,7 @@ class Protocol(NamedTuple):
 class RecordedServer:
     """A real HTTP server with a recorded protocol."""
 
-    def __init__(self, protocol: Protocol, *, drafting: bool) -> None:
+    def __init__(self, protocol: Protocol, *, drafting: bool, port: int = 0) -> None:
         self.requests: list[tuple[str, Mapping[str, str], dict[str, Any]]] = []
         self.drafted = 0
         recorded = self
@@ -89,7 +89,7 @@ class RecordedServer:
             def log_message(self, *_: object) -> None:
                 return
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
 

@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -43,47 +45,30 @@ def test_a_log_is_not_written_through_a_link(project: ProjectFolder) -> None:
 
 
 SERVER = """
-import json, sys, time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import sys, time
+from tests.builders.servers import PROTOCOLS, RecordedServer
 
-class Handler(BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send(json.dumps({"data": [{"id": "big"}]}).encode())
+def pieces(request, drafting):
+    for piece in PROTOCOLS["openai"].pieces(request, drafting):
+        time.sleep(0.004)
+        yield piece
 
-    def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
-        self.end_headers()
-        for word in range(8):
-            time.sleep(0.004)
-            self.write({"choices": [{"index": 0, "delta": {"content": f"word{word} "}, "finish_reason": None}]})
-        self.write({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
-        self.write({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 8}})
-        self.wfile.write(b"data: [DONE]\\n\\n")
-
-    def write(self, chunk):
-        self.wfile.write(b"data: " + json.dumps(chunk).encode() + b"\\n\\n")
-        self.wfile.flush()
-
-    def send(self, content):
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_):
-        pass
-
-ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+protocol = PROTOCOLS["openai"]._replace(pieces=pieces)
+with RecordedServer(protocol, drafting=False, port=int(sys.argv[1])):
+    time.sleep(600)
 """
 
 
-def serve(port: int) -> subprocess.Popen[bytes]:
-    """Start a plain server on *port*, and wait until it accepts connections."""
-    process = subprocess.Popen([sys.executable, "-c", SERVER, str(port)])
-    until(lambda: control_requests.status(f"http://127.0.0.1:{port}/", {}) is not None)
-    return process
+@contextmanager
+def serving(port: int) -> Iterator[int]:
+    """Start a plain server on *port*, and yield its process number once it accepts connections."""
+    process = subprocess.Popen([sys.executable, "-c", SERVER, str(port)], cwd=ROOT)
+    try:
+        until(lambda: control_requests.status(f"http://127.0.0.1:{port}/", {}) is not None)
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.whole
@@ -100,7 +85,6 @@ def test_an_attached_server_that_is_lost_is_unproven_and_continued(
 ) -> None:
     """A server killed or stopped in mid-run is code 3; when it is back, --resume ends in a verdict."""
     port = free_port()
-    server = serve(port)
     models = {name: str(ROOT / "models" / name) for name in ("little-target", "little-draft")}
     subject = {"backend": "openai", "target": models["little-target"], "drafts": [models["little-draft"]]}
     lines_of = [{"id": f"c-{at}", "messages": [{"role": "user", "content": f"Say {at}."}]} for at in range(6)]
@@ -117,20 +101,12 @@ def test_an_attached_server_that_is_lost_is_unproven_and_continued(
             "objective": [{"metric": "error_rate", "at_most": 0.0, "why": "each answer counts"}],
         }
     )
-    try:
-        with monkeypatch.context() as patch:
-            at_line(patch, file, 4, lambda: os.kill(server.pid, number))
-            done = project.run("certify", "slo.toml", "--out", "run")
-        before = stored(project.path / "run")
-    finally:
-        server.kill()
-        server.wait()
-    server = serve(port)
-    try:
+    with serving(port) as pid, monkeypatch.context() as patch:
+        at_line(patch, file, 4, lambda: os.kill(pid, number))
+        done = project.run("certify", "slo.toml", "--out", "run")
+    before = stored(project.path / "run")
+    with serving(port):
         resumed = project.run("certify", "slo.toml", "--out", "run", "--resume")
-    finally:
-        server.kill()
-        server.wait()
 
     after = stored(project.path / "run")
     assert 3 == done.code
