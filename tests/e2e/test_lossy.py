@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from gatekeeper.core.errors import InputError
 from gatekeeper.core.hidden_keys import Address
 from gatekeeper.live.running.deployed_server import check_server
-from tests.builders.deployment import Deployed
+from tests.builders.deployment import Answering, Deployed
 from tests.builders.golden_words import says
 from tests.builders.project_folder import ROOT, ProjectFolder, canary_lines
 from tests.builders.servers import PROTOCOLS, RecordedServer
@@ -135,3 +136,11 @@ def test_a_watch_turns_off_a_server_with_a_lossy_option(tmp_path: Path) -> None:
 
     assert (1, True) == (code, "--pflash = auto" in output.of("change")[0]["because"])
     assert not tomllib.loads(deployed.overlay)["route"][0]["speculation"]
+
+
+def test_a_plain_server_with_a_lossy_option_is_no_baseline(tmp_path: Path) -> None:
+    """A watch with such a server at --plain-url does not begin: its answers are not plain decoding's."""
+    with Answering() as server, answering("--pflash", "auto") as plain:
+        deployed = Deployed.served(tmp_path, server.url)
+        with pytest.raises(InputError, match="sets --pflash = auto"):
+            deployed.watch(1, url=server.url, plain_url=plain)

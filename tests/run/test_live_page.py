@@ -16,7 +16,7 @@ import pytest
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import Event, EventKind
 from gatekeeper.core.system.small_server import MOST
-from gatekeeper.run.live_page import serve_page
+from gatekeeper.run.live_page import LivePage, serve_page
 from tests.builders.small_run import restored, small, stored, unfinished
 from tests.builders.waiting import until
 
@@ -57,6 +57,17 @@ def test_the_page_of_a_run_under_way_is_served(address: str) -> None:
     assert all(title in page for title in ("Workloads", "so far", "The soak over time"))
     assert "Next:" not in page
     assert int(fetched(address, "/version")[1]) >= 1
+
+
+@pytest.mark.slow
+def test_the_first_page_waits_for_no_browser(under_way: Path) -> None:
+    """It is drawn as soon as there is a run, before the priority falls so far that a busy machine never draws it."""
+    page = LivePage()
+    page.run = under_way
+
+    page.render_first()
+
+    assert (1, True) == (page.version, b"Running:" in page.html)
 
 
 @pytest.mark.parametrize("path", ["/manifest.json", "/../manifest.json", "//etc/passwd", "/soak-1.jsonl", "/version/"])
