@@ -26,6 +26,8 @@ from typing import Any
 from unittest.mock import patch
 
 from gatekeeper import host
+from gatekeeper.analysis.conclude import Conclusion, conclude
+from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.cli.main import run as run_command
 from gatekeeper.core.records import HostSample
 from gatekeeper.core.system.environment_variables import XDG_STATE_HOME
@@ -860,7 +862,16 @@ def what_is_shown(name: str) -> dict[str, str]:
     A run is read in a copy, in a folder of its own: the stored one is never written to.
     """
     golden, shown = RUNS[name], {}
-    with tempfile.TemporaryDirectory() as place, chdir(place):
+    conclusions: list[Conclusion] = []
+
+    def conclude_once(case: Case) -> Conclusion:
+        # Every command reads the run anew, and would judge the same records: the eighth time shows what the first did.
+        if not conclusions:
+            conclusions.append(conclude(case))
+        return conclusions[0]
+
+    judging_once = patch("gatekeeper.run.stored.judge.conclude", conclude_once)
+    with tempfile.TemporaryDirectory() as place, chdir(place), judging_once:
         run = Path("runs", name)
         shutil.copytree(GOLDEN / "runs" / name, run)
         for file, words in SHOWN.items():
