@@ -109,21 +109,15 @@ def test_unproven_is_never_among_the_passed() -> None:
     ] == predicate["failedTests"]
 
 
-def test_the_name_of_a_test_does_not_depend_on_its_result() -> None:
-    """A test that passes today and is unproven tomorrow keeps its name; the extension field lists the unproven ones."""
+def test_a_test_has_one_name_whatever_it_ends_in_or_is_held_against() -> None:
+    """What passes today and is unproven tomorrow keeps its name; the unproven ones have it among the failed, too."""
     passed, unproven = (
         stated(workload("promoted", outcome))["predicate"] for outcome in (Outcome.PASS, Outcome.UNPROVEN)
     )
+    compared = replace(check(Outcome.UNPROVEN), against="certified")
+    predicate = stated(workload("promoted"), host=(compared,))["predicate"]
 
     assert [passed["passedTests"][0]] == unproven["failedTests"] == unproven["gatekeeper"]["unproven"]
     assert [] == passed["gatekeeper"]["unproven"]
-
-
-def test_a_test_has_one_name_whatever_it_is_held_against() -> None:
-    """A bound on this run over the certified one is listed as unproven under the name that it has among the failed."""
-    compared = replace(check(Outcome.UNPROVEN), against="certified")
     verdict = Verdict("made", "certification", "abc", (), (compared,))
-
-    predicate = stated(workload("promoted"), host=(compared,))["predicate"]
-
     assert attestation.list_unproven_tests(verdict) == predicate["failedTests"]

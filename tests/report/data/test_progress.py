@@ -87,20 +87,14 @@ def test_the_time_that_is_left_counts_every_stage() -> None:
     assert (10, 100, 0.1) == (snapshot.answered, snapshot.of, snapshot.share)
 
 
-def test_time_is_the_events_own() -> None:
-    """A run that is looked at late, all its events taken in at once, has the same time left as one seen on the spot."""
-    now = [5.0]
-    on_the_spot = Progress(lambda: now[0])
-    for progress_event in swept(10):
-        now[0] = 5.0 + (datetime.fromisoformat(progress_event.at) - BEGUN).total_seconds()
-        on_the_spot.update(progress_event)
-
-    assert told(*swept(10)) == on_the_spot.snapshot()
-
-
 LATE = event(5, "sample", values={})
 SOAK = [begin(), event(0, "stage", stage="soak", soak="soak-1"), event(0, "soaking", soak="soak-1", seconds=60.0)]
 VIRTUAL = [begin(realtime=False), *SOAK[1:]]
+RESUMED = [
+    begin(segment=1),
+    event(0, "stage", stage="sweep", settings=4),
+    *(event(2 * n, "answer", generation=generation(), answered=50 + n, of=100) for n in range(1, 11)),
+]
 
 
 def forecast(seconds: float) -> list[Event]:
@@ -113,6 +107,7 @@ def forecast(seconds: float) -> list[Event]:
     ("events", "seconds_later", "left", "over", "share"),
     [
         pytest.param(swept(2), 0, None, None, 0.02, id="two answers, the slowest ones, are no pace"),
+        pytest.param(RESUMED, 0, 80, None, 0.6, id="a resumed sweep is paced by what it sent itself"),
         pytest.param([*swept(10), LATE], 0, 180, None, 0.1, id="a clock that is set back takes nothing away"),
         pytest.param([*SOAK, LATE], 7, 48, None, 0.2, id="between two events the clock of this machine goes on"),
         pytest.param(VIRTUAL, 30, 60, None, 0, id="a virtual clock does not tick"),
@@ -127,16 +122,6 @@ def test_what_is_left(
     snapshot = told(*events, seconds_later=seconds_later)
 
     assert (left, over, share) == (snapshot.left, snapshot.over, snapshot.share)
-
-
-def test_a_resumed_sweep_is_paced_by_what_it_asked_itself() -> None:
-    """Fifty answers lay there already; ten more took 2 s each, so the forty that are left take 80 s."""
-    events = [begin(segment=1), event(0, "stage", stage="sweep", settings=4)]
-    events += [
-        event(2 * number, "answer", generation=generation(), answered=50 + number, of=100) for number in range(1, 11)
-    ]
-
-    assert 80.0 == told(*events).left
 
 
 def test_a_stage_begins_with_figures_of_its_own() -> None:

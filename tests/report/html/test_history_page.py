@@ -31,8 +31,12 @@ def page(*runs: HistoryRun) -> str:
 
 
 def test_a_run_without_a_speed_is_on_the_axis() -> None:
-    """An unproven night has no speed to draw: its sign stands at the axis, so that it is no gap."""
+    """An unproven night has no speed to draw: its sign stands at the axis; runs of one day are labelled by times."""
+    evening, tomorrow = (replace(OPEN, at=f"2026-01-0{day}T21:00:00Z") for day in (1, 2))
+    labels = [re.findall(r">(01-0\d[^<]*)</text>", page(NIGHT, later_run)) for later_run in (evening, tomorrow)]
+
     assert ["unproven"] == re.findall(r'<text class="outcome (\w+)"', page(NIGHT, OPEN))
+    assert [["01-01 03:00", "01-01 21:00"], ["01-01", "01-02"]] == labels
 
 
 def test_each_run_is_linked() -> None:
@@ -41,12 +45,3 @@ def test_each_run_is_linked() -> None:
 
     assert ["runs/open/report.html", "runs/night/report.html"] == re.findall(r'href="([^#"]+)"', text)
     assert text.index(">nothing<") < text.index(">the first run<")
-
-
-def test_runs_of_one_day_are_told_apart() -> None:
-    """Two runs of one day are labelled with their times, runs of two days with their days alone."""
-    evening = replace(OPEN, at="2026-01-01T21:00:00Z")
-    tomorrow = replace(OPEN, at="2026-01-02T21:00:00Z")
-    labels = [re.findall(r">(01-0\d[^<]*)</text>", page(NIGHT, later_run)) for later_run in (evening, tomorrow)]
-
-    assert [["01-01 03:00", "01-01 21:00"], ["01-01", "01-02"]] == labels

@@ -141,18 +141,16 @@ def test_counters_are_the_records_sums(exported_run: ExportedRun) -> None:
     assert dict(zip(names, expected, strict=True)) == sums
 
 
-def test_host_values_are_gauges(exported_run: ExportedRun) -> None:
-    """Every value the host gave is a point at its sample's time; a value it did not give is no point."""
+def test_the_resource_the_host_and_the_verdict_are_sent(exported_run: ExportedRun) -> None:
+    """Every request says which host and manifest it is of; values of the host are gauges; the root has the verdict."""
     samples = record_files.read_records(exported_run.run / "host.jsonl", record_files.SAMPLES).records
-    points = exported_run.receiver.points("gatekeeper.host.memory_headroom")
-
     headroom = [(wall_ns(sample.at), sample.values["memory_headroom"].value) for sample in samples]
+    points = exported_run.receiver.points("gatekeeper.host.memory_headroom")
+    root = next(span for span in exported_run.receiver.spans if not span.parent_span_id)
     assert headroom == [(point.time_unix_nano, point.as_double) for point in points]
     assert [] == exported_run.receiver.points("hw.power"), "this host has no power meter"
-
-
-def test_the_resource_is_the_host_and_the_manifest(exported_run: ExportedRun) -> None:
-    """Every request says who speaks: the service, the host, and the digests of what was frozen."""
+    ended = {"gatekeeper.outcome": "promoted", "gatekeeper.exit_code": 0, "gatekeeper.grade": "demo"}
+    assert ended == read(root.attributes)
     text = (exported_run.run / "manifest.json").read_text()
     manifest = json.loads(text)
 
@@ -165,14 +163,6 @@ def test_the_resource_is_the_host_and_the_manifest(exported_run: ExportedRun) ->
         "gatekeeper.slo.sha256": manifest["slo"]["sha256"],
         "gatekeeper.backend": "scripted",
     }.items() <= exported_run.receiver.resources[0].items()
-
-
-def test_the_root_tells_the_verdict(exported_run: ExportedRun) -> None:
-    """The run's span ends with its outcome and exit code."""
-    root = next(span for span in exported_run.receiver.spans if not span.parent_span_id)
-
-    attributes = {"gatekeeper.outcome": "promoted", "gatekeeper.exit_code": 0, "gatekeeper.grade": "demo"}
-    assert attributes == read(root.attributes)
 
 
 def test_nothing_is_sent_while_a_stage_is_open(exported_run: ExportedRun) -> None:
