@@ -35,23 +35,9 @@ def ahead(written: Slo, *, expect: bool = False, shares_process: bool = True, **
     return Forecast(written, plan, canary_sets, profile, Assumptions(SPEED, **figures))
 
 
-def test_the_sweep_and_the_soak_are_always_there() -> None:
-    """Four arms of the sweep and their warm-ups are answered whole; the soak lasts its time; its answers are read
-    again.
-    """
-    stages = forecast(slo(RATIO, sampling={"temperature": 0.7}))
-
-    assert {"sweep", "soak", "replay"} == stages.keys()
-    assert stages["sweep"].answers * (PROMPT + 100 / SPEED) == pytest.approx(stages["sweep"].seconds)
-    assert stages["soak"].seconds == 600.0
-    assert stages["soak"].answers == pytest.approx(600 / (PROMPT + 100 / SPEED), rel=0.01)
-
-
 @pytest.mark.parametrize("change", [{"shares_process": False}, {"concurrency": 4}])
 def test_plain_blocks_lie_beside_a_soak_that_weaves_none_in(change: dict[str, Any]) -> None:
-    """Where the arms cannot share a process, or several streams run at once, six blocks of five and two warm-ups
-    each.
-    """
+    """Six blocks of five and two warm-ups each, where arms or streams run apart."""
     streams: dict[str, Any] = {"soak": {"duration": "600 s", "concurrency": change.pop("concurrency", 1)}}
     plain_blocks = forecast(slo(RATIO, **streams), **change)["plain_blocks"]
 
@@ -74,10 +60,7 @@ def test_answers_are_forced_where_tokens_must_agree() -> None:
 
 
 def test_a_warm_cache_takes_ten_answers_a_canary() -> None:
-    """Each canary is sent once plainly without a cache and three times in each arm with it, and so is a second turn,
-    once
-    each, which reads two prompts.
-    """
+    """Once plainly, three times in each arm with a cache, and a second turn of two prompts."""
     subject = {**slo().subject.model_dump(exclude_unset=True), "prompt_cache": "as-deployed"}
     warm_cache = forecast(slo(RATIO, subject=subject))["warm_cache"]
 

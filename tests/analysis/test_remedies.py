@@ -54,9 +54,7 @@ def test_each_gap_has_its_remedy(unproven: Check, says: str) -> None:
 def test_the_bound_that_would_have_passed_is_rounded_to_the_safe_side(
     bound: str, interval: dict[str, float], limit: float | None
 ) -> None:
-    """Two digits, upwards for a largest value and downwards for a smallest one; none for what was not measured, nor a
-    smallest share of 0, which every answer keeps.
-    """
+    """Two digits, upwards for a largest value and downwards for a smallest one."""
     assert limit == passes_at(check("ttft_delta", bound, **interval))
 
 

@@ -231,9 +231,7 @@ def test_turns_of_a_conversation_are_canaries() -> None:
     (lines({**GOOD, "messages": [{"role": "user", "content": " "}]}), "message has no content", "has id and messages"),
 ])  # fmt: skip
 def test_a_line_of_another_shape_is_named_in_words_of_json(text: str, says: str, hint: str) -> None:
-    """A text in the place of the list of messages, and a list around all canaries, as other tools have them; a message
-    whose role is mistyped, and one that is empty.
-    """
+    """As other tools have them; a message whose role is mistyped, and one that is empty."""
     error = refused(text)
 
     assert says in error.message

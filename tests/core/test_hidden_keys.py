@@ -48,9 +48,7 @@ def test_a_key_in_a_command_is_named(words: list[str], name: str) -> None:
     ],
 )
 def test_other_options_are_no_keys(words: list[str]) -> None:
-    """Variables, files of keys, placeholders, numbers of tokens, special tokens and what a GGUF overrides are
-    allowed.
-    """
+    """Variables, files of keys, placeholders, numbers of tokens and special tokens are allowed."""
     assert key_in(words) is None
 
 

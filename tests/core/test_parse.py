@@ -154,9 +154,7 @@ TEXTS = st.lists(st.builds("".join, PIECES) | VALUES.map(json.dumps), max_size=5
 
 @given(TEXTS)
 def test_texts_that_are_read_at_once_are_what_each_is_alone(texts: list[str]) -> None:
-    """The values of several texts are those of each by itself; where one of them is refused, or ends in another,
-    none are.
-    """
+    """Where one text is refused, or ends in another, none are read at once."""
     values = parse.json_values([text.encode() for text in texts])
 
     assert values is None or values == [parse.json_value(text, from_server=True) for text in texts]

@@ -79,9 +79,7 @@ def test_units_are_read_at_the_door() -> None:
 
 
 def test_the_steps_go_down_to_plain_decoding() -> None:
-    """The certified setting, what the ladder names, and plain decoding; a route that is off has plain decoding
-    alone.
-    """
+    """The certified setting, what the ladder names, and plain decoding."""
     policy = parse(GOOD, "policy.toml")
 
     assert [4, 2, None] == [dict(step).get("num_draft_tokens") for step in policy.route_of("tools").steps]

@@ -31,9 +31,7 @@ def line(arrivals: str) -> bytes:
 
 @given(ARRIVALS)
 def test_no_value_of_an_arrival_is_lost(given_ones: list[Arrival]) -> None:
-    """Columns equal the tuple of the arrivals, unknown values included; so do those read from a line of a record
-    file.
-    """
+    """Columns equal the tuple of the arrivals; so do those read from a line of a record file."""
     arrivals = tuple(given_ones)
 
     columns = Answer(0, 1, arrivals=arrivals).columns
@@ -48,9 +46,7 @@ def test_no_value_of_an_arrival_is_lost(given_ones: list[Arrival]) -> None:
 
 
 def test_arrivals_are_written_in_columns() -> None:
-    """The first time and the gaps, one number of tokens where all have it, a letter a flag; nothing that is not
-    known.
-    """
+    """The first time and the gaps, one number of tokens where all have it, a letter a flag."""
     spoken = [Arrival(5, 1, True, 70), Arrival(8, 1, None, None), Arrival(9, 1, False, 71)]
 
     assert {"at_ns": 5, "gaps_ns": [3, 1], "tokens": 1, "drafted": "t?f", "token_ids": [70, None, 71]} == Arrivals(
@@ -78,9 +74,7 @@ def test_arrivals_of_other_types_are_damage(arrivals: str) -> None:
 
 
 def test_equal_settings_are_held_once_and_none_is_changed() -> None:
-    """Of one setting all answers hold the same object; 1 and true are two settings, and a list as a value is read as
-    well.
-    """
+    """All answers hold the same object; 1 and true are two settings."""
 
     def settings(*written: str) -> list[object]:
         lines = (line("[]").replace(b'[["draft",null]]', text.encode()) for text in written)

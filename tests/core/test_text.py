@@ -12,9 +12,7 @@ PAIR = {"draft": "org/heavy", "num_draft_tokens": 4}
 
 @given(st.text(st.characters(), max_size=80))
 def test_foreign_text_steers_no_terminal(text: str) -> None:
-    """Control characters are replaced and line ends kept; on one line there is none, and a quote is no longer than
-    it may.
-    """
+    """Control characters are replaced and line ends kept; on one line there is none."""
     printed = printable(text)
 
     assert (len(text), text.count("\n")) == (len(printed), printed.count("\n"))

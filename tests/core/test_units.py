@@ -55,9 +55,7 @@ def test_what_can_not_be_read_is_refused(written: object) -> None:
     ],
 )
 def test_a_machine_is_told_in_the_units_of_everything_else(count: int, expected: str) -> None:
-    """A machine's memory is as decimal as the headroom and the weights it is compared with, and the size on its box is
-    said where it is one.
-    """
+    """Memory is as decimal as headroom and weights, with the size on its box where it is one."""
     assert expected == units.show_memory(count)
 
 
@@ -115,9 +113,7 @@ def test_every_metrics_unit_can_be_written(metric: object) -> None:
     ],
 )
 def test_an_interval_has_one_notation(metric: str, values: tuple[float, float, float], expected: str) -> None:
-    """The value, then its bounds in brackets, the unit once where it is the same; a value that is certain stands
-    alone.
-    """
+    """The value, then its bounds in brackets; a value that is certain stands alone."""
     assert expected == BY_NAME[metric].show_interval(*values)
 
 

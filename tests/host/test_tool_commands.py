@@ -12,9 +12,7 @@ from tests.host.conftest import StandIn
 
 @pytest.mark.slow
 def test_each_command_is_reported_as_soon_as_it_ends(stand_in: StandIn) -> None:
-    """One that cannot start comes first, then the quick one, then the slow one; one that hangs is killed at its
-    limit.
-    """
+    """One that cannot start first, then quick, then slow; one that hangs is killed at its limit."""
     stand_in("slow", "sleep 0.3; echo slow; echo late >&2; exit 3")
     stand_in("quick", "echo quick")
     stand_in("hangs", "exec sleep 600")

@@ -59,9 +59,7 @@ def test_an_answer_that_came_whole_has_the_speed_of_the_whole() -> None:
 
 
 def test_a_burst_with_an_uncounted_chunk_is_uncounted() -> None:
-    """An unknown number of tokens plus three is unknown; where chunks are hardly fewer than tokens, each counts as
-    one.
-    """
+    """An unknown number plus three is unknown; chunks that are hardly fewer than tokens count as one each."""
     reply = answer([0.1, 0.3, 0.301], tokens=[1, 3, None], output_tokens=9)
 
     assert table(reply, gap=0.01).pool_gaps([generation(reply)], per_token=True) is None
@@ -69,9 +67,7 @@ def test_a_burst_with_an_uncounted_chunk_is_uncounted() -> None:
 
 
 def test_plain_decoding_tells_the_bursts() -> None:
-    """A tenth of plain decoding's mean gap: neither its pauses, its faults nor its warm-ups move it, nor does a
-    round.
-    """
+    """A tenth of plain decoding's mean gap, whatever its pauses, faults, warm-ups and rounds."""
     plain = [generation(steady(0.25, sent_s=at), f"c-{at}") for at in range(5)]
     paused, failed = generation(answer([0.1, 9.0])), generation(steady(0.001, fault="died"))
     warm_up = generation(steady(0.001), role=Role.WARMUP)
@@ -83,9 +79,7 @@ def test_plain_decoding_tells_the_bursts() -> None:
 
 
 def test_each_part_has_bursts_of_its_own() -> None:
-    """Four tokens a round at 40 ms are 100 tok/s, less none of the first round's; so are single tokens at 10 ms and at
-    0.1 ms, which another system's gaps would take for one burst.
-    """
+    """Rounds at 40 ms and single tokens at 10 ms and 0.1 ms: each system's own gaps tell its bursts."""
     rounds = answer([0.04 * (turn + 1) + 5e-5 * piece for turn in range(8) for piece in range(4)])
     plain, fast = answer([0.01 * n for n in range(1, 33)]), answer([1e-4 * n for n in range(1, 33)])
     systems = [[generation(reply)] for reply in (rounds, plain, fast)]

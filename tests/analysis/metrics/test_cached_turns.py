@@ -47,9 +47,7 @@ def judged(metric: str, warm: Sequence[Generation], *, flips: int = 0, frozen: b
 def test_only_what_the_draft_adds_counts(
     drafting: int, control: int, flips: int, expected: tuple[float, float]
 ) -> None:
-    """Where numerics are at work, a difference counts beyond plain decoding's own; what the sign test leaves open is
-    open.
-    """
+    """A difference counts beyond plain decoding's own; what the sign test leaves open is open."""
     share = known(judged("warm_cache_agreement", records(drafting=drafting, control=control), flips=flips))
 
     assert expected == pytest.approx((share.lo, share.hi))
@@ -104,10 +102,7 @@ def timed(*, drafting_s: float, plain_s: float) -> list[Generation]:
 
 
 def test_the_turns_on_a_warm_cache_are_timed() -> None:
-    """The first turn of a conversation fills the cache and does not count; the ratio is of whole turns, and
-    conversations
-    are the unit.
-    """
+    """The first turn fills the cache and does not count; the ratio is of whole turns over conversations."""
     turns = timed(drafting_s=0.25, plain_s=1.0)
     turns = [replace(turn, answer=steady(9.0)) if turn.repeat == 0 else turn for turn in turns]
 

@@ -103,9 +103,7 @@ def test_reasoning_that_is_not_shown_is_named_as_the_likely_reason() -> None:
 
 @pytest.mark.parametrize("greedy", [True, False])
 def test_repetition_of_one_arm_is_no_miscount(greedy: bool) -> None:
-    """A draft whose answers turn to "!!!!" after a few words has shorter tokens: the test for degenerate answers names
-    it, and the counts are right.
-    """
+    """A draft that turns to "!!!!" has shorter tokens: the test for degenerate answers names it."""
     begun = "eight words as both arms begin "
     stuck, sound = (
         begun + "!" * 24,
@@ -151,9 +149,7 @@ def bundled(first: int, at: int = 0) -> Generation:
 
 
 def test_a_bundle_is_named() -> None:
-    """A first piece with the text of twenty others, in each answer, is a finding; a first piece of one token is
-    none.
-    """
+    """A first piece with the text of twenty others, in each answer, is a finding; one of one token is none."""
     named, sound = (
         bundled_first_pieces(evidence([bundled(first, at) for at in range(8)]), "work") for first in (20, 1)
     )

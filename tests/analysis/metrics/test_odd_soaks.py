@@ -31,9 +31,7 @@ def test_an_acceptance_that_collapses_for_good_is_named() -> None:
 
 
 def test_plain_decoding_that_swings_is_named() -> None:
-    """Twenty hot answers a third slower than those before and after them are a finding that voids nothing; alternate
-    noise of as much is none.
-    """
+    """Hot answers a third slower than those around them are a finding; alternate noise of as much is none."""
 
     def plain(number: int, *, hot: bool) -> Generation:
         return generation(steady(0.04 if hot else 0.03, sent_s=number), f"c-{number % 8:03}", arm="plain")
@@ -49,10 +47,7 @@ def test_plain_decoding_that_swings_is_named() -> None:
 
 
 def test_a_gain_that_depends_on_the_request_before_is_named() -> None:
-    """Half of the answers follow one of another workload and accept a tenth: named with it; where they accept as
-    much as
-    the others nothing is.
-    """
+    """Answers after one of another workload accept a tenth: named; where they accept as much, none is."""
     order = [workload for round_ in range(8) for workload in (("easy", "hard", "easy", "easy")[round_ % 2 :])]
 
     def answers(carried: int) -> list[Generation]:

@@ -88,9 +88,7 @@ def test_windows_do_not_join_across_segments_or_gaps(answers: list[Generation], 
 @pytest.mark.parametrize("duration", ["60 s", "3600 s"])
 @pytest.mark.parametrize(("falls_at", "lowest"), [(0.3, 0.2), (0.7, 0.8)])
 def test_the_rule_can_fire_in_a_soak_of_any_length(duration: str, falls_at: float, lowest: float) -> None:
-    """Windows are a fifth of the soak: acceptance that falls after 30 % of it fills three, one that falls after 70 %
-    not.
-    """
+    """Windows are a fifth of the soak: a fall after 30 % of it fills three, one after 70 % does not."""
     soaked = Soak.model_validate({"duration": duration})
     each = soaked.duration / 100
     answers = [
@@ -255,10 +253,7 @@ def test_a_late_fall_is_seen_beneath_the_luck_of_the_draft() -> None:
 
 
 def test_a_late_fall_is_seen_beneath_the_noise_of_plain_decoding() -> None:
-    """Plain answers that vary by 15 % hide a fall of 12 % in the ratio, not in the draft's own speed; where plain
-    decoding
-    falls as much, nothing is suspected.
-    """
+    """Noise of 15 % hides a fall of 12 % in the ratio, not in the draft's own speed."""
 
     def fallen(noise: float, plain_fall: float) -> PairedAnswers:
         draw, count = random.Random(3), 36

@@ -40,9 +40,7 @@ def half_none(wobble: float = 0.0) -> PairedAnswers:
 
 @pytest.mark.parametrize("metric", SPEED_RATIOS)
 def test_a_ratio_is_how_much_sooner_the_same_work_is_done(metric: str) -> None:
-    """A third at 2.2x and two thirds at 0.85x are 1.07x by the time of all, where the mean of ratios would say
-    1.17x.
-    """
+    """A third at 2.2x and the rest at 0.85x are 1.07x by the time of all, where a mean says 1.17x."""
     assert pytest.approx(HALF_NONE, rel=1e-4) == known(estimate(metric, half_none())).center
 
 
@@ -60,9 +58,7 @@ def test_long_prompts_weigh_more(metric: str) -> None:
 
 
 def test_prompts_that_are_proven_slower_are_named() -> None:
-    """Beside the ratio of the work stand the typical speed-up, which is the mean of ratios, and the prompts that
-    lose.
-    """
+    """Beside the ratio of the work stand the typical speed-up and the prompts that lose."""
     speeds = prompt_speeds("throughput_ratio", half_none(wobble=0.01))
 
     assert speeds is not None

@@ -83,18 +83,14 @@ def test_warm_ups_are_never_judged() -> None:
 def test_only_answers_of_like_length_are_compared(
     candidate: int | None, twin: int | None, *, greedy: bool, similar: bool
 ) -> None:
-    """Six tokens of ten are the same greedy work, five are not; lengths that are drawn differ up to tenfold; an unknown
-    length says nothing.
-    """
+    """Six tokens of ten are the same greedy work, five are not; drawn lengths differ up to tenfold."""
     pair = (generation(answer(output_tokens=candidate)), generation(answer(output_tokens=twin), arm="plain"))
 
     assert similar == similar_lengths(pair, MIN_LENGTH_RATIO if greedy else MIN_LENGTH_RATIO_SAMPLED)
 
 
 def test_every_pair_is_either_read_or_lost() -> None:
-    """Of seven pairs two differ in length and one has a fault: three are lost, wherever they stand, and four are
-    read.
-    """
+    """Of seven pairs two differ in length and one has a fault: three are lost and four are read."""
     candidate, plain = twins(7, lambda at: steady(0.05, count=4 if at in {1, 3} else 8), lambda _: steady(0.1))
     candidate[5] = generation(steady(0.05, fault="died"), "c-005", pair="p5")
 

@@ -40,9 +40,7 @@ def width(interval: Estimate) -> float:
 
 @pytest.mark.parametrize("metric", FROZEN)
 def test_a_frozen_set_holds_its_canaries_fixed(metric: str) -> None:
-    """Answers to canaries a factor of two apart vary by 2 %: the interval for these is narrow, and the one for prompts
-    like them stands beside it.
-    """
+    """Answers vary by 2 %, canaries twofold: narrow for these, and beside it wide for prompts like them."""
     paired = evidence(*unlike(8, count=60))
 
     these, wide = (known(estimate(metric, replace(paired, frozen=frozen))) for frozen in (True, False))
@@ -62,9 +60,7 @@ def test_pairs_that_ran_apart_are_bounded_for_prompts_like_them(change: dict[str
 
 
 def test_one_pair_each_takes_the_noise_from_the_sweep() -> None:
-    """With one pair a canary the noise is that between soak and sweep, at whatever speed the sweep ran; without the
-    sweep's pairs the wider interval for all prompts is given.
-    """
+    """With one pair a canary the sweep's pairs show the noise; without them the interval is the wider one."""
     once = evidence(*unlike(1))
     candidate, plain = unlike(2)
     swept = evidence(
@@ -97,10 +93,7 @@ def test_canaries_without_a_pair_keep_the_spread_in() -> None:
 
 @pytest.mark.parametrize(("count", "level", "scope"), [(64, 0.99, "frozen"), (64, 0.95, "frozen"), (56, 0.95, None)])
 def test_a_look_may_be_surer_than_the_canaries_show_of_others(count: int, level: float, scope: str | None) -> None:
-    """A p95 of prompts like them takes 59 canaries at 95 % and 90 at 99 %; for these canaries their repeats bound
-    it, as
-    long as there are those 59.
-    """
+    """A p95 of others takes 90 canaries at 99 %; for these alone their repeats bound it from 59 on."""
     interval = estimate("tpot_p95", evidence(*unlike(8, count=count), level=level))
 
     population = interval.population if isinstance(interval, Estimate) else None

@@ -92,10 +92,7 @@ def test_a_swapped_model_voids_the_arm() -> None:
 
 
 def test_a_cached_prompt_voids_its_first_token() -> None:
-    """A prompt that was partly answered from a cache has no time to first token and none of its whole answer; its
-    decoding
-    still counts.
-    """
+    """A partly cached prompt has no first token and no whole time; its decoding still counts."""
     voids = kinds(made(1, claims=Claims(cached_tokens=4)), made(1, "plain", claims=Claims(cached_tokens=0)))
 
     timed = {"ttft", "ttft_delta", "ttft_after_pause_delta", "prefill_throughput", "answer_latency_p95"}

@@ -106,9 +106,7 @@ LOOKS = st.lists(st.tuples(st.floats(1, 900), st.integers(1, 100)), min_size=1, 
 @given(LOOKS)
 @settings_of(max_examples=30, deadline=None)
 def test_no_look_at_a_soak_has_more_than_the_allowed_error(parts: list[tuple[float, int]]) -> None:
-    """Whatever each part takes and answers, every bound is at least as sure as the SLO says, and the first is the same
-    whatever follows it.
-    """
+    """Every bound is as sure as the SLO says, and the first is the same whatever follows it."""
     written = slo(sweep=LENGTHS)
     looks = list(accumulate(parts, lambda total, part: (total[0] + part[0], total[1] + part[1])))
 

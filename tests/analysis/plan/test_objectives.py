@@ -134,10 +134,7 @@ def test_the_implicit_ratios_are_those_the_backend_shows(lacks: Sight, concurren
 @pytest.mark.parametrize("metric", ["throughput_ratio", "answer_throughput_ratio", "system_throughput_ratio"])
 @pytest.mark.parametrize(("bound", "least"), [(0.8, 0.8), (1.3, 1.0)])
 def test_whole_answers_count_beside_any_ratio_that_is_named(metric: str, bound: float, least: float) -> None:
-    """Whoever bounds one speed need not bound decoding; whole answers are held to plain decoding's speed, or to the
-    bound
-    of an SLO that allows less.
-    """
+    """Whole answers are held to plain decoding's speed, or to the bound of an SLO that allows less."""
     ratios = {name: rule for name, rule in implied(slo(objective(metric, at_least=bound))).items() if "ratio" in name}
 
     beside = {} if metric == "answer_throughput_ratio" else {"answer_throughput_ratio": least}
@@ -161,9 +158,7 @@ VERIFIES = Sight.REPLAY | Sight.VERIFIED
     ],
 )
 def test_greedy_words_are_an_implicit_objective(lacks: Sight, expected: dict[str, float]) -> None:
-    """At temperature 0 each token must be the target's own choice, as far as the backend shows it; else words must
-    agree.
-    """
+    """Each token must be the target's own choice where the backend shows it; else words must agree."""
     objectives = implied(slo(), terms=Terms(~lacks))
 
     words = {"token_agreement", "replay_agreement"} & objectives.keys()
@@ -180,10 +175,7 @@ def test_greedy_words_are_an_implicit_objective(lacks: Sight, expected: dict[str
     ids=["in process", "a server"],
 )
 def test_sampled_words_are_compared_by_their_distribution(lacks: Sight, by: str) -> None:
-    """Above temperature 0 answers differ by chance, and one may be cut short by it: they are compared as samples,
-    token by
-    token or whole, and by how many are degenerate.
-    """
+    """Above temperature 0 answers are compared as samples, token by token or whole."""
     objectives = implied(slo(sampling={"temperature": 0.7}), terms=Terms(~lacks))
 
     always = {"error_rate", "speculation_engaged", "answer_throughput_ratio"}

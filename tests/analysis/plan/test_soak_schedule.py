@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gatekeeper.analysis.plan.planned_request import PlannedRequest
+from gatekeeper.analysis.plan.planned_request import PlannedRequest, in_shuffled_rounds
 from gatekeeper.analysis.plan.soak_schedule import (
     CanaryNeeds,
     Coverage,
@@ -15,7 +15,6 @@ from gatekeeper.analysis.plan.soak_schedule import (
     closing_requests,
     plain_block,
     soak_requests,
-    stretches,
 )
 from gatekeeper.core.records import Role, Setting
 from tests.builders.slo import FAST, PLAIN, canaries, objective, slo
@@ -63,13 +62,6 @@ def test_twins_come_in_random_order() -> None:
     assert {"candidate", "plain"} == {group[0].arm for group in groups}
 
 
-def test_plain_workloads_have_no_baseline_request() -> None:
-    """A workload that decodes plainly is measured, not woven."""
-    turns = asked(TWO, 100)
-
-    assert {("plain", Role.MEASURED)} == {(turn.arm, turn.role) for turn in turns if turn.workload == "hard"}
-
-
 def test_workloads_come_by_their_weight() -> None:
     """Three to one in every stretch, not only in the long run; a weight of zero is never asked."""
     workloads = [
@@ -81,11 +73,37 @@ def test_workloads_come_by_their_weight() -> None:
     assert {"easy"} == {turn.workload for turn in asked(TWO, 50, hard=0.0)}
 
 
-def test_canaries_rotate() -> None:
-    """Every canary is sent once before any is sent again."""
+def test_canaries_rotate_in_rounds_of_their_own_order() -> None:
+    """Every canary is sent once before any is sent again, no round has the order of the file or of the one before, and
+    the same seed sends the same.
+    """
     names = [turn.canary.id for turn in asked(EASY, 30, share=0.0)]
+    rounds = [names[at : at + 10] for at in (0, 10, 20)]
 
-    assert all(10 == len(set(names[at : at + 10])) for at in (0, 10, 20))
+    assert all(sorted(turns) == [canary.id for canary in FROZEN["easy"]] for turns in rounds)
+    assert 4 == len({tuple(turns) for turns in (*rounds, sorted(names[:10]))})
+    assert names == [turn.canary.id for turn in asked(EASY, 30, share=0.0)]
+
+
+@given(st.integers(1, 30), st.integers(0, 20), st.text(max_size=5))
+def test_each_item_comes_once_a_round(count: int, rounds: int, seed: str) -> None:
+    """Whatever the seed, whole rounds have every item alike often."""
+    counter = Counter(in_shuffled_rounds(range(count), number, seed) for number in range(count * rounds))
+
+    assert dict.fromkeys(range(count), rounds) == {number: counter[number] for number in range(count)}
+
+
+def test_each_request_draws_anew_and_the_same_again() -> None:
+    """With one seed for all, two repeats would be one draw; a run that is made again has the same seeds."""
+    requests = [PlannedRequest("easy", FROZEN["easy"][0], "plain", PLAIN, prefix=f"soak-1:{at}") for at in range(3)]
+    sampled = slo(sampling={"temperature": 0.7, "seed": 5})
+
+    seeds = [request.sampled_by(sampled).seed for request in requests]
+
+    assert 3 == len(set(seeds))
+    assert all(seed is not None and 0 <= seed < 2**31 for seed in seeds)
+    assert seeds == [request.sampled_by(sampled).seed for request in requests]
+    assert requests[0].sampled_by(slo()).seed is None, "none is sent at temperature 0"
 
 
 @pytest.mark.parametrize(
@@ -156,9 +174,7 @@ def test_half_a_pair_is_none() -> None:
 
 
 def test_plain_blocks_ask_the_same_canaries_or_share_many() -> None:
-    """A small set is sent three times in all blocks, so that each canary is compared with itself; a large one once, or
-    twice above temperature 0.
-    """
+    """A small set is sent three times in all blocks; a large one once, or twice above temperature 0."""
     large, hot = canaries(96), slo(sampling={"temperature": 0.7})
     small = [turn.canary.id for number in range(6) for turn in plain_block(slo(), EASY, FROZEN, number, 6)]
     split = [turn.canary.id for number in range(6) for turn in plain_block(slo(), EASY, {"easy": large}, number, 6)]
@@ -168,11 +184,6 @@ def test_plain_blocks_ask_the_same_canaries_or_share_many() -> None:
     assert {prompt.id: 3 for prompt in FROZEN["easy"]} == Counter(small)
     assert sorted(prompt.id for prompt in large) == sorted(split)
     assert {prompt.id: 2 for prompt in large} == Counter(drawn)
-
-
-def test_a_longer_soak_has_more_stretches() -> None:
-    """Two at least, and one a minute up to five."""
-    assert [2, 2, 3, 5, 5] == [stretches(seconds) for seconds in (6.0, 120.0, 180.0, 300.0, 3600.0)]
 
 
 def test_closing_asks_quality_canaries_in_the_arm_that_was_soaked() -> None:

@@ -109,10 +109,7 @@ SIMULATIONS = {
 @pytest.mark.whole
 @pytest.mark.parametrize("name", SIMULATIONS)
 def test_each_bound_holds_as_often_as_promised(name: str) -> None:
-    """The truth lies above `lo` and below `hi` in about 95 of 100 runs each, as the estimate says, and the interval
-    is no
-    wider than useful.
-    """
+    """The truth lies above `lo` and below `hi` in about 95 of 100 runs each, and no bound is useless."""
     simulation = SIMULATIONS[name]
     above_lo = below_hi = useful_lo = useful_hi = 0
 

@@ -15,7 +15,6 @@ from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.judgement import Estimate, Missing
 from tests.builders.slo import known
 
-SEEDS = st.integers(0, 2**40)
 LEVELS = st.sampled_from([0.8, 0.9, 0.95, 1 - 0.05 / 3, 0.99])
 RATIOS = st.floats(0.05, 20.0)
 BROKEN = [math.nan, math.inf, -math.inf]
@@ -82,9 +81,7 @@ def test_proportion_bounds_are_clopper_pearsons(gains: int, losses: int, level: 
 
 @given(st.floats(0.05, 0.95), LEVELS, st.integers(0, 120))
 def test_quantile_bounds_are_scipys_order_statistics(q: float, level: float, more: int) -> None:
-    """Each bound is the order statistic that scipy's quantile test would give, one-sided; its rank is read off the
-    value.
-    """
+    """Each bound is the one-sided order statistic of scipy; its rank is read off the value."""
     n = intervals.samples_needed(q, level) + more
     assume(n <= 400)
     ranks = [float(rank) for rank in range(1, n + 1)]
@@ -156,31 +153,13 @@ ALL_KINDS: list[Interval] = [_geometric, _pooled, _order, _deltas]
 
 
 @pytest.mark.parametrize("interval", ALL_KINDS)
-@pytest.mark.parametrize("broken", BROKEN)
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
-def test_what_is_not_finite_is_missing(interval: Interval, broken: float) -> None:
-    """One sample that is no finite number leaves no estimate at all."""
-    assert isinstance(interval([1.0] * 11 + [broken], 7), Missing)
-
-
-@pytest.mark.parametrize("interval", ALL_KINDS)
-def test_nothing_is_missing(interval: Interval) -> None:
-    """No sample gives no estimate, with the count that says so."""
-    missing = interval([], 7)
-
-    assert isinstance(missing, Missing)
-    assert 0 == missing.n
-
-
-@pytest.mark.parametrize("interval", [_geometric, _pooled, _order])
-@given(values=st.lists(st.floats(0.1, 10), min_size=8, max_size=20), seed=SEEDS)
-@few
-def test_center_lies_inside(interval: Interval, values: list[float], seed: int) -> None:
-    """For every interval lo <= center <= hi."""
-    estimate = known(interval(values, seed))
-
-    assert estimate.lo <= estimate.center + 1e-9
-    assert estimate.center <= estimate.hi + 1e-9
+def test_what_is_not_finite_is_missing(interval: Interval) -> None:
+    """One sample that is no finite number leaves no estimate at all, and neither does no sample."""
+    for broken in BROKEN:
+        assert isinstance(interval([1.0] * 11 + [broken], 7), Missing)
+    assert Missing is type(interval([], 7))
+    assert 0 == interval([], 7).n
 
 
 def test_pooled_bounds_by_hand() -> None:
@@ -218,9 +197,7 @@ def woodruff(clusters: dict[str, list[tuple[float, int]]], q: float, level: floa
 @pytest.mark.parametrize(("q", "answers", "gaps", "digits"), [(0.5, 6, 200, 9), (0.95, 60, 20, 2), (0.05, 60, 20, 2)])
 @pytest.mark.parametrize("seed", range(4))
 def test_pooled_bounds_are_woodruffs(seed: int, q: float, answers: int, gaps: int, digits: int) -> None:
-    """Answers at speeds of their own, gaps of one to five tokens each (on a grid in the tails), one last gap of
-    many.
-    """
+    """Answers at speeds of their own, gaps of one to five tokens each, one last gap of many."""
     chance = np.random.default_rng(seed)
     clusters = {
         f"c-{at}": [
@@ -236,19 +213,8 @@ def test_pooled_bounds_are_woodruffs(seed: int, q: float, answers: int, gaps: in
     assert woodruff(clusters, q, 0.95) == (interval.lo, interval.center, interval.hi)
 
 
-def test_a_quantile_on_a_step_is_no_certainty() -> None:
-    """Every sixth answer has half its tokens late, a twelfth of all: that the p95 is a late one is not sure at 95 %."""
-    clusters = {f"c-{at:03}": [(0.05, 50), (0.5 if at % 6 == 0 else 0.05, 50)] for at in range(60)}
-
-    interval = known(intervals.pooled_quantile(clusters, 0.95, 0.95))
-
-    assert (0.05, 0.5, 0.5) == (interval.lo, interval.center, interval.hi)
-
-
 def test_the_outermost_values_bound_a_tail() -> None:
-    """With the fewest answers a p95 may rest on, one token each, the largest of all is the bound, and never
-    infinity.
-    """
+    """With the fewest answers a p95 may rest on, the largest of all is the bound, and never infinity."""
     interval = known(intervals.pooled_quantile({f"c-{at:03}": [(float(at), 1)] for at in range(59)}, 0.95, 0.95))
 
     assert (56.0, 58.0) == (interval.center, interval.hi)
@@ -332,9 +298,7 @@ def test_units_that_just_reach_a_share_are_enough(share: float, units: int) -> N
 
 
 def test_a_flip_that_repeats_do_not_share_is_no_whole_flip() -> None:
-    """Of 40 canaries half gain in one of ten repeats: that may be nothing, and is at most what 20 whole gains would
-    be.
-    """
+    """Of 40 canaries half gain in one of ten repeats: nothing, or at most 20 whole gains."""
     interval = known(intervals.paired_pass_delta({str(at): (0.1 if at < 20 else 0.0, 0.0) for at in range(40)}, 0.95))
 
     none = oracle.binomtest(0, 40, alternative="less").proportion_ci(0.975).high
@@ -365,9 +329,7 @@ def test_a_bound_that_holds_exactly_as_often_as_promised_is_taken() -> None:
 
 @pytest.mark.parametrize("n", [3, 5, 12, 300])
 def test_expanded_is_hesterbergs_percentile(n: int) -> None:
-    """Phi(sqrt(n / (n - 1)) * t(level, n - 1)) by scipy; a single unit has no spread to read, and the outermost is
-    taken.
-    """
+    """Phi(sqrt(n / (n - 1)) * t(level, n - 1)) by scipy; of a single unit the outermost is taken."""
     wide = oracle.norm.cdf(math.sqrt(n / (n - 1)) * oracle.t.ppf(0.95, n - 1))
 
     assert pytest.approx(wide, abs=1e-9) == intervals.expanded_percentile(0.95, n)

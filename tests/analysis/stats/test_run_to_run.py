@@ -59,9 +59,7 @@ def test_too_few_common_canaries_are_not_compared() -> None:
 
 
 def test_intervals_of_two_runs_are_bounded_as_their_values_are() -> None:
-    """Of independent canaries both ways give the same interval but for its level, which is split over the
-    comparisons.
-    """
+    """Both ways give the same interval but for its level, which is split over comparisons."""
     rng = np.random.default_rng(2)
     logs = [rng.normal(center, 0.1, 30) for center in (0.4, 0.5)]
     ends = [stats.t.interval(0.9, 29, row.mean(), stats.sem(row)) for row in logs]

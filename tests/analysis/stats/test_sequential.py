@@ -85,9 +85,7 @@ def test_what_is_missing_decides_nothing(logs: list[float], error: float) -> Non
 
 
 def test_a_known_spread_keeps_the_interval_from_closing() -> None:
-    """Eight logs that are alike by chance are held as far apart as the set is known to lie: normal quantile, root of
-    n.
-    """
+    """Eight logs that are alike by chance are held as far apart as the set is known to lie."""
     alike = [0.1] * 8
 
     alone, spread_known = (sequential.interval(alike, 0.05, spread) for spread in (0.0, 0.2))

@@ -64,9 +64,7 @@ def test_source_a_promotes_reasoning_only(seed: int) -> None:
 @pytest.mark.whole
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_baseline_of_two_minds_is_unproven(seed: int) -> None:
-    """A plain arm that reads 4.44 and then 30.5 tok/s decides nothing, however bad or good the draft looks beside
-    it.
-    """
+    """A plain arm that reads 4.44 and then 30.5 tok/s decides nothing."""
     tool = {"token": 1 / 30.5, "ratio": DRAFTED_A["tool"]["3"] / 30.5}
     modes = [{"share": 0.5, "slower": 30.5 / 4.44, "arm": "plain"}]
 
@@ -97,9 +95,7 @@ def test_a_block_sweep_like_source_b_picks_16(seed: int) -> None:
 
 
 def test_truncated_answers_are_no_speed() -> None:
-    """A draft whose answers end at half their length looks three times as fast, and is found out instead of
-    promoted.
-    """
+    """Answers that end at half their length look three times as fast, and are found out."""
     cut = [{"fault": "short", "arm": "candidate"}]
 
     ran = replay({"short": {"ratio": 3.0}}, "num_draft_tokens", [6], 1, faults=cut)

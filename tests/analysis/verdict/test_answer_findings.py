@@ -114,9 +114,7 @@ def test_a_truncated_answer_is_no_speed() -> None:
 
 
 def sampled(seed: int, longer: float, spread: float = 0.15) -> PairedAnswers:
-    """Twenty-four canaries of unlike lengths, each answered twice in both arms, at 50 tokens a second and 60 with the
-    draft.
-    """
+    """Canaries of unlike lengths, answered twice in both arms, at 50 tokens a second and 60 with the draft."""
     lengths = np.random.default_rng(seed)
     means = np.exp(5 + 0.4 * lengths.standard_normal(24))
     arms: dict[str, list[Generation]] = {"candidate": [], "plain": []}

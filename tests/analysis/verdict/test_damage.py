@@ -102,9 +102,7 @@ def test_the_cases_end_as_they_should(name: str) -> None:
 @given(data=st.data())
 @settings(max_examples=8, deadline=None)
 def test_lost_records_never_improve_an_outcome(name: str, data: st.DataObject) -> None:
-    """Neither the run's outcome nor any workload's gets better; a failure whose evidence is gone may become
-    unproven.
-    """
+    """Neither the run's outcome nor any workload's gets better; a lost failure may become unproven."""
     case, before = case_of(name), verdict_of(name)
 
     hurt = data.draw(losses(case))

@@ -70,9 +70,7 @@ def test_a_warm_up_is_no_replay() -> None:
 
 @pytest.mark.parametrize("share", [0.25, 0.9])
 def test_a_process_that_warms_up_over_minutes_is_no_replay(share: float) -> None:
-    """A draft that becomes a third faster over a share of the soak, each canary asked four times: its age explains
-    that.
-    """
+    """A draft that becomes a third faster over a share of the soak: its age explains that."""
     rounds = [(arm, f"c-{at}") for _ in range(4) for at in range(COUNT) for arm in ("candidate", "plain")]
     warm = share * len(rounds)
 
@@ -85,9 +83,7 @@ def test_a_process_that_warms_up_over_minutes_is_no_replay(share: float) -> None
 
 
 def test_a_cache_in_a_long_soak_is_found() -> None:
-    """Repeats that are 15 % faster from the second of four rounds on: being repeats explains that better than age
-    does.
-    """
+    """Repeats 15 % faster from the second of four rounds on: being repeats explains that better than age."""
     speeds = [
         (arm, f"c-{at}", 1.15 if arm == "candidate" and again else 1.0)
         for again in range(4)
@@ -99,9 +95,7 @@ def test_a_cache_in_a_long_soak_is_found() -> None:
 
 
 def test_a_cache_that_the_other_arm_fills_is_found() -> None:
-    """Half of the draft's first requests come after plain decoding's and are answered from its cache; the others are
-    not.
-    """
+    """Half of the draft's first requests are answered from plain decoding's cache."""
     speeds = []
     for at in range(COUNT):
         candidate_first = at % 2 == 0

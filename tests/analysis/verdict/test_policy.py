@@ -144,9 +144,7 @@ def test_objectives_become_guards() -> None:
 
 
 def test_objectives_of_the_host_become_guards_with_their_own_stretch() -> None:
-    """Swap and throttling are judged over as long as the soak was, pressure over twice its bound; a silent sensor is
-    missed soon.
-    """
+    """Swap over as long as the soak was, pressure over twice its bound."""
     objectives = [
         objective("memory_headroom", at_least="10 GB"),
         objective("memory_pressure_critical", at_most="10 s"),
@@ -167,63 +165,47 @@ def test_objectives_of_the_host_become_guards_with_their_own_stretch() -> None:
     ]
 
 
-def test_what_nobody_promised_is_guarded_as_it_was_measured() -> None:
-    """Speed 10 % and acceptance 25 % below the soak's lower bound, canaries 10 points below its share, errors at 5
-    %.
-    """
-    policy = written(ended("easy", "promoted", measured=SOAKED), objective=[objective("itl_p95", at_most=0.045)])
-
-    assert {
-        "throughput_ratio": near(1.269),
-        "acceptance_rate": near(0.6975),
-        "canary_pass_rate": near(0.9),
-        "error_rate": near(0.05),
-    } == {guard["metric"]: guard.get("at_least", guard.get("at_most")) for guard in policy["guard"]}
-
-
-def test_a_ratio_is_never_guarded_below_plain_decoding() -> None:
-    """A soak that showed 1.05 leaves no room for its margin: slower than plain is never kept."""
-    slow = Measured({"throughput_ratio": Estimate(1.08, 1.05, 1.11, 24)}, answers=120)
-
-    policy = written(ended("easy", "promoted", measured=slow), objective=[objective("itl_p95", at_most=0.045)])
-
-    assert [1.0] == [guard["at_least"] for guard in policy["guard"] if guard["metric"] == "throughput_ratio"]
-
-
-@pytest.mark.parametrize(("answers", "bound"), [(1000, 0.05), (20, 0.139108), (0, 0.05)])
-def test_errors_are_guarded_at_what_the_soak_could_show(answers: int, bound: float) -> None:
-    """No failure in 20 answers leaves 13.9 % possible (1 - 0.05 ** (1 / 20)); an objective of none is not crossed by
-    one.
-    """
-    policy = written(ended("easy", "promoted", measured=Measured(answers=answers)))
-
-    assert [bound] == [guard["at_most"] for guard in policy["guard"] if guard["metric"] == "error_rate"]
-
-
-@pytest.mark.parametrize("bounds", [(0.05, 0.2), (0.2, 0.05)])
-def test_of_two_objectives_the_tighter_is_guarded(bounds: tuple[float, float]) -> None:
-    """Whichever of them the SLO names first."""
-    objectives = [objective("error_rate", at_most=bound) for bound in bounds]
-    floors = [objective("acceptance_rate", at_least=bound) for bound in bounds]
-
-    guard = written(ended("easy", "promoted", measured=SOAKED), objective=[*objectives, *floors])["guard"]
-
-    assert [0.05] == [bound["at_most"] for bound in guard if bound["metric"] == "error_rate"]
-    assert [0.2] == [bound["at_least"] for bound in guard if bound["metric"] == "acceptance_rate"]
-    # The other side of a ratio is nothing to turn a route off for.
-    precise = written(ended("easy", "promoted"), objective=[objective("throughput_ratio", at_most=3.0)])
-    assert ["error_rate"] == [bound["metric"] for bound in precise["guard"]]
+SLOW = Measured({"throughput_ratio": Estimate(1.08, 1.05, 1.11, 24)}, answers=120)
+LOW = Measured({"acceptance_rate": Estimate(0.32, 0.3, 0.35, 24)}, answers=120)
+LATENCY = objective("itl_p95", at_most=0.045)
+WATCHED: dict[str, tuple[list[dict[str, Any]], Measured, dict[str, float]]] = {
+    "speed 10 % and acceptance 25 % below the soak's lower bound, errors at 5 %": (
+        [LATENCY], SOAKED,
+        {"throughput_ratio": 1.269, "acceptance_rate": 0.6975, "canary_pass_rate": 0.9, "error_rate": 0.05},
+    ),
+    "a ratio never below plain decoding": ([LATENCY], SLOW, {"throughput_ratio": 1.0, "error_rate": 0.05}),
+    # No failure in 20 answers leaves 13.9 % possible (1 - 0.05 ** (1 / 20)).
+    **{
+        f"errors of {answers} answers": ([LATENCY], Measured(answers=answers), {"error_rate": bound})
+        for answers, bound in ((1000, 0.05), (20, 0.139108), (0, 0.05))
+    },
+    **{
+        f"the tighter of {bounds}": (
+            [
+                *(objective("error_rate", at_most=bound) for bound in bounds),
+                *(objective("acceptance_rate", at_least=bound) for bound in bounds),
+            ],
+            Measured(), {"error_rate": 0.05, "acceptance_rate": 0.2},
+        )
+        for bounds in ((0.05, 0.2), (0.2, 0.05))
+    },
+    "the soak's median where it lies below its windows": (
+        [objective("acceptance_window_min", at_least=0.4)], LOW, {"acceptance_rate": 0.225, "error_rate": 0.05},
+    ),
+    "nothing of the other side of a ratio": (
+        [objective("throughput_ratio", at_most=3.0)], Measured(), {"error_rate": 0.05},
+    ),
+}  # fmt: skip
 
 
-def test_the_pooled_floor_gives_way_to_the_median_it_is_watched_by() -> None:
-    """Where the soak's median acceptance lies below its pooled windows, the guard follows the median."""
-    low = Measured({"acceptance_rate": Estimate(0.32, 0.3, 0.35, 24)}, answers=120)
+@pytest.mark.parametrize("case", WATCHED)
+def test_what_is_guarded(case: str) -> None:
+    """Objectives by their own bound, and what nobody promised as it was measured."""
+    objectives, measured, expected = WATCHED[case]
 
-    policy = written(
-        ended("easy", "promoted", measured=low), objective=[objective("acceptance_window_min", at_least=0.4)]
-    )
+    guards = written(ended("easy", "promoted", measured=measured), objective=objectives)["guard"]
 
-    assert [near(0.225)] == [guard["at_least"] for guard in policy["guard"] if guard["metric"] == "acceptance_rate"]
+    assert expected == {guard["metric"]: near(guard.get("at_least", guard.get("at_most"))) for guard in guards}
 
 
 @pytest.mark.parametrize("outcome", ["promoted", "graded_back"])
@@ -284,43 +266,30 @@ def test_the_policy_holds_the_launch_lines_of_the_last_soaks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lows", "certified"),
+    ("lows", "streams", "certified"),
     [
-        ({1: 1.3, 2: 1.2, 4: 1.01, 8: 0.8}, 4),
-        ({1: 1.3, 2: 0.9, 4: 1.2}, 1),
-        ({1: 1.3, 2: None, 4: 1.2}, 1),
-        ({1: 1.3, 2: 1.0}, 1),
-        ({4: 0.9}, 1),
-        ({}, None),
+        ({1: 1.3, 2: 1.2, 4: 1.01, 8: 0.8}, 1, 4),
+        ({1: 1.3, 2: 0.9, 4: 1.2}, 1, 1),
+        ({1: 1.3, 2: None, 4: 1.2}, 1, 1),
+        ({1: 1.3, 2: 1.0}, 1, 1),
+        ({4: 0.9}, 1, 1),
+        ({1: 1.2, 2: 0.99}, 2, 2),  # a soak of two streams is proof for two
+        ({}, 1, None),
     ],
 )
 def test_a_route_speculates_up_to_the_concurrency_at_which_a_gain_is_proven(
-    lows: dict[int, float | None], certified: int | None
+    lows: dict[int, float | None], streams: int, certified: int | None
 ) -> None:
-    """The sweep's figures are read from the lowest concurrency on and up to the first without a proven gain, which
-    is the
-    turning point; the soak's own concurrency is certified in any case, and without such a sweep no figure is written.
-    """
-    choice = choice_at(lows)
+    """The sweep's figures count up to the first without a proven gain, and the soak's own concurrency in any case."""
+    choice, soak = choice_at(lows), {"concurrency": streams}
 
-    policy = written(ended("easy", "promoted", choice=choice), ended("hard", "graded_back", choice=choice))
+    policy = written(ended("easy", "promoted", choice=choice), ended("hard", "graded_back", choice=choice), soak=soak)
 
     assert [certified, None] == [route.get("max_concurrency") for route in policy["route"]]
 
 
-def test_the_soak_is_proof_for_its_own_concurrency() -> None:
-    """A soak of two streams that was promoted certifies two, where the sweep proved a gain only for one."""
-    choice = choice_at({1: 1.2, 2: 0.99})
-
-    policy = written(ended("easy", "promoted", choice=choice), soak={"concurrency": 2})
-
-    assert 2 == policy["route"][0]["max_concurrency"]
-
-
 def test_a_route_names_what_its_canaries_asked_for() -> None:
-    """Each combination once, without schemas and names of tools, with the model's names: the file reads as it was
-    written.
-    """
+    """Each combination once, without schemas and names of tools, with the model's names."""
     canaries = tuple(Canary.model_validate(fields | {"id": f"{fields['id']}{n}"}) for n in (1, 2) for fields in ASKING)
     measured = replace(SOAKED, canaries=canaries, models=("org/served",))
 

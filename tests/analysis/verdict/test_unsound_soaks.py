@@ -119,9 +119,7 @@ COUNTED = bare(
 @pytest.mark.whole
 @pytest.mark.parametrize("name", UNPROVEN)
 def test_a_soak_that_shows_too_little_proves_nothing(name: str) -> None:
-    """A run that was about to be promoted is unproven, code 3, once its soak is empty, halved, unclocked or
-    unbelievable.
-    """
+    """A run about to be promoted is unproven, code 3, once its soak is empty, torn or unbelievable."""
     verdict = changed(UNPROVEN[name], COUNTED)
 
     assert (3, "unproven") == (verdict.exit_code, verdict.outcome)
@@ -138,9 +136,7 @@ def test_a_candidate_that_does_nothing_is_not_promoted(name: str) -> None:
 
 
 def test_a_clock_that_ran_backwards_is_said() -> None:
-    """The verdict names the file, the answer and what is wrong with it, in the soak and in the sweep; so it does with
-    half a soak.
-    """
+    """The verdict names the file, the answer and what is wrong with it; so it does with half a soak."""
     soak = changed(before_it_was_sent)
     complete, _ = soaked_whole(bare({"easy": WINNING}))
     baseline = StoredRecords(tuple(before_it_was_sent(complete.sweep["baseline"].records)))

@@ -16,9 +16,7 @@ def some(name: str, count: int) -> tuple[Canary, ...]:
 @pytest.mark.parametrize("tokens", [1000, 20_000])
 @pytest.mark.parametrize("name", ["prose", "tools"])
 def test_a_prompt_is_as_long_as_asked(name: str, tokens: int) -> None:
-    """Messages and tools together have about that many tokens; question, tools and expectation are those of the
-    file.
-    """
+    """Messages and tools together have about that many tokens; the question is the file's."""
     for short, long in zip(some(name, 4), with_context(some(name, 4), tokens), strict=True):
         size = sum(len(message["content"]) for message in long.messages) + len(str(long.tools or ""))
         assert pytest.approx(tokens * CHARACTERS, rel=0.08) == size

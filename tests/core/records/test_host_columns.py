@@ -59,9 +59,7 @@ def test_samples_are_those_that_were_appended(samples: list[HostSample]) -> None
 def test_samples_that_were_recorded_are_read_again(
     tmp_path_factory: pytest.TempPathFactory, sample: HostSample, later_readings: list[tuple[int, float | None, float]]
 ) -> None:
-    """Whatever their numbers, and where a value comes and goes; in full lines as earlier versions wrote, and in
-    short.
-    """
+    """Whatever their numbers, and where a value comes and goes; in full lines, and in short."""
     samples = [sample]
     for at_ns, value, age in later_readings:
         values = sample.values | {"swap_used": Reading(value, "B", "/proc/meminfo", "ok", age)}

@@ -37,10 +37,7 @@ def runs(pid: int) -> bool:
     ],
 )
 def test_a_process_ends_with_its_group(code: str, grace: float, status: int) -> None:
-    """SIGTERM where there is a grace, SIGKILL where there is none, and nothing of the group is left, also when its
-    leader
-    has exited by itself; a second call changes nothing.
-    """
+    """SIGTERM where there is a grace, SIGKILL where there is none; a second call changes nothing."""
     process, child = started(code)
     if status > 0:
         process.wait()

@@ -15,9 +15,7 @@ from tests.builders.disk import largest_file
 
 @pytest.mark.parametrize("sync", [False, True])
 def test_a_file_is_replaced_whole(tmp_path: Path, sync: bool) -> None:
-    """Who has the old file open reads the old content to its end; the new one has the name, and nothing else is
-    left.
-    """
+    """Who has the old file open reads the old content; the new one has the name, and nothing else is left."""
     path = tmp_path / "verdict.json"
     write_atomically(path, "old")
     with path.open("rb") as reader:

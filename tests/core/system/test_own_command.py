@@ -24,9 +24,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_program_that_is_not_on_path_is_named_by_its_path(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Relative in the current folder, absolute elsewhere, quoted for a shell; the plain name once its folder is on
-    PATH.
-    """
+    """Relative in the current folder, absolute elsewhere; the plain name once it is on PATH."""
     assert ".venv/bin/gatekeeper" == own_command.own_command()
     (elsewhere := installed.parents[2] / "a folder").mkdir()
     monkeypatch.chdir(elsewhere)
@@ -56,9 +54,7 @@ def test_models_are_downloaded_by_a_command_that_runs(installed: Path, monkeypat
 
 
 def test_a_pasted_command_runs() -> None:
-    """What a module that was started by `python -m` prints as the next command is a command of the same
-    installation.
-    """
+    """What `python -m` prints as the next command is a command of the same installation."""
     script = (
         "from gatekeeper.cli import main; import sys; sys.argv[0] = main.__file__.replace('cli/main', '__main__')\n"
     )

@@ -146,9 +146,7 @@ def test_a_line_longer_than_any_record_is_damage(tmp_path: Path, monkeypatch: py
 
 
 def test_a_full_disk_keeps_what_was_written(tmp_path: Path) -> None:
-    """When a file can grow no further it is our error, code 4, naming the file; whole records stay and a resume
-    continues.
-    """
+    """It is our error, code 4, naming the file; whole records stay and a resume continues."""
     path = tmp_path / "a.jsonl"
 
     with largest_file(700), pytest.raises(GatekeeperError, match=f"^cannot write {path}:") as full:

@@ -48,9 +48,7 @@ def test_a_file_that_cannot_be_written_is_our_error(tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
-    """A folder with something in it, a file, and a resume of nothing are wrong command lines: code 2, with a way
-    out.
-    """
+    """A folder with something in it, a file, and a resume of nothing are code 2, with a way out."""
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("mine")
     (tmp_path / "file").write_text("")
@@ -131,9 +129,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_runs_of_one_minute_have_different_ids() -> None:
-    """An id begins with its minute and the name of the SLO; a thousand of them are a thousand ids, each a short file
-    name.
-    """
+    """An id begins with its minute and the name of the SLO, and is a short file name."""
     ids = {run_directory.new_run_id("s" * 300, datetime(2026, 11, 21, 9, 5, 59, tzinfo=UTC)) for _ in range(1000)}
 
     assert 1000 == len(ids)

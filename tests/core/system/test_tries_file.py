@@ -32,9 +32,7 @@ def attempt(number: int, exit_code: int = 3) -> Try:
 
 
 def test_a_record_holds_digests_and_exit_codes_for_its_owner_alone(record: Path) -> None:
-    """The file and its folder are readable by their owner alone; a line has three digests and an exit code, nothing
-    else.
-    """
+    """A line has three digests and an exit code, nothing else."""
     assert (None, None) == (tries_file.add(attempt(1)), tries_file.add(attempt(2, 0)))
 
     modes = [stat.S_IMODE(path.stat().st_mode) for path in (record.parent, record, record.with_suffix(".lock"))]
@@ -105,9 +103,7 @@ def binary(content: bytes) -> bytes:
 def test_an_edited_record_is_a_warning_and_a_lower_bound(
     record: Path, edit: Callable[[bytes], bytes], count_left: int
 ) -> None:
-    """What can be read of a damaged record counts; the next run is added with a warning, and the gap is never
-    forgotten.
-    """
+    """What can be read counts; the next run is added with a warning, and the gap stays."""
     tries_file.add(attempt(1))
     tries_file.add(attempt(2))
     record.write_bytes(edit(record.read_bytes()))
@@ -142,9 +138,7 @@ def link(path: Path) -> None:
 
 @pytest.mark.parametrize("put", [link, os.mkfifo, Path.mkdir], ids=["link", "pipe", "folder"])
 def test_what_is_no_file_is_not_opened(record: Path, put: Callable[[Path], None]) -> None:
-    """A link, a pipe or a folder in the place of the record is a gap and a warning; nothing is waited for or
-    written.
-    """
+    """A link, a pipe or a folder is a gap and a warning; nothing is waited for or written."""
     record.parent.mkdir(parents=True)
     put(record)
 

@@ -326,9 +326,7 @@ def test_macmon_of_every_version(version: str, frequency: float, active: float, 
 
 @pytest.mark.parametrize("odd", ["NaN", "-1.0", "1e999", '"8.5"', "null", "true", "[8.5]"])
 def test_macmon_numbers_must_be_possible(odd: str) -> None:
-    """NaN, infinity, negative watts and what is no number at all are parse errors; of a line that is no JSON, all
-    is.
-    """
+    """NaN, infinity, negative watts and what is no number are parse errors."""
     line = json.dumps(mac_tools.macmon("0.8")).replace('"gpu_power": 8.5', f'"gpu_power": {odd}')
 
     (values,) = macmon.LineDecoder().feed(line.encode() + b"\n")

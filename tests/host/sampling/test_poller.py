@@ -93,9 +93,7 @@ def test_a_processor_at_0_watts_is_absent_whatever_the_gpu_does(
 
 
 def test_an_idle_gpu_at_0_watts_and_0_hertz_is_a_reading(healthy_mac: StandIn) -> None:
-    """Where the GPU rests, powermetrics' 0 Hz, 0 W and no activity are true, and the package power is the
-    processor's.
-    """
+    """Where the GPU rests, 0 Hz and 0 W are true, and the package power is the processor's."""
     sample = mac_tools.powermetrics(cpu=10806.6, gpu=0.0, combined=10806.6, mhz=0.0, idle=1.0)
 
     values = replayed(healthy_mac, powermetrics=sample)
@@ -148,9 +146,7 @@ def test_a_dead_counter_shows_by_the_activity_of_another_source() -> None:
 
 @pytest.mark.parametrize(("counted", "status"), [(23.4e9, "ok"), (5.9e9, "parse_error"), (94e9, "parse_error")])
 def test_pages_that_are_not_the_memory_of_the_machine_are_no_sizes(counted: float, status: str) -> None:
-    """A page size that is wrong by a factor of four shows against the size of the memory, which another source
-    reads.
-    """
+    """A page size wrong by a factor of four shows against the size of the memory."""
     pages = Fixed("vm_stat", **dict.fromkeys(vm_stat.PROVIDES, 1e9) | {"memory_counted": counted})
     with Poller([pages, Fixed("sysctl", memory_total=24e9, swap_used=1e9)], interval=1.0) as poller:
         poller.refresh(0.0)
@@ -190,9 +186,7 @@ def test_one_broken_tool_spoils_only_its_own_values(healthy_mac: StandIn, how: s
 
 @pytest.mark.slow
 def test_a_hanging_tool_does_not_delay_the_others(healthy_mac: StandIn) -> None:
-    """While vm_stat hangs the other values are fresh in every sample; headroom is stale, and nothing is left
-    running.
-    """
+    """While vm_stat hangs the other values are fresh, headroom is stale, and nothing is left running."""
     healthy_mac("vm_stat", 'echo $$ >> "$0.pids"; exec sleep 600')
     samples: list[HostSample] = []
 
@@ -247,9 +241,7 @@ def test_a_refusal_by_sudo_is_final(healthy_mac: StandIn, monkeypatch: pytest.Mo
 
 
 def test_an_unknown_sampler_is_absence(healthy_mac: StandIn) -> None:
-    """Where a sampler is missing, its error may be on either stream; the values are absent, and no permission would
-    help.
-    """
+    """Its error may be on either stream; the values are absent, and no permission would help."""
     healthy_mac("macmon", "exit 1")
     healthy_mac("powermetrics", "echo 'powermetrics: unrecognized sampler: gpu_power'; exit 64")
 

@@ -124,9 +124,7 @@ def test_a_source_that_fails_is_a_status(error: Exception, status: str) -> None:
 
 
 def test_real_deadlines_are_kept_by_one_thread() -> None:
-    """Samples come one interval apart by their deadlines; lateness and cost are recorded; the thread ends with the
-    body.
-    """
+    """Samples come one interval apart; lateness and cost are recorded; the thread ends."""
     collected, threads = Collected(), threading.active_count()
 
     with sampler(SystemClock(), collected, interval=0.02) as running:

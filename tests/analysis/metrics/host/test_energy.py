@@ -56,10 +56,7 @@ def test_what_power_shows_no_ratio() -> None:
 
 
 def test_plain_blocks_cut_no_answer_off_from_its_power() -> None:
-    """Samples number the stretches between plain blocks; the answers of all of them are weighed, and none of another
-    run's
-    segment.
-    """
+    """Answers of all stretches between plain blocks are weighed, and none of another run's segment."""
     answers = [simulated_answer("plain", "c0", str(at), 60.0 * at + 5, 50.0, 200) for at in range(STRETCHES)]
     samples = [
         HostSample("", at * 10**9, {"package_power": Reading(9.0 + at % 7, "W", "macmon", "ok", 0.0)}, "soak-1", number)

@@ -113,14 +113,6 @@ def test_facts_of_a_quiet_soak() -> None:
     assert all(figure.lo == figure.center == figure.hi for figure in figures.values() if isinstance(figure, Estimate))
 
 
-def test_swap_that_ever_fell_did_not_grow() -> None:
-    """Swap growth is a monotone increase."""
-    assert (
-        center(judged(soak(swap_used=lambda second: 1e6 + 100.0 * second - 500 * (second == 300)))["swap_growth"])
-        == 0.0
-    )
-
-
 def without(count: int, status: str) -> list[HostSample]:
     """Return a soak whose first readings of the headroom are missing."""
     samples = soak(memory_headroom=9e9)
@@ -133,70 +125,6 @@ def from_another_source(begin: int, name: str, value: float) -> list[HostSample]
     samples = soak(**{name: value})  # type: ignore[arg-type]
     values = {name: reading(99.0, source="other")}
     return [replace(sample, values=values) if at >= begin else sample for at, sample in enumerate(samples)]
-
-
-WHOLE = soak(memory_headroom=9e9)
-BURST = [replace(WHOLE[0], at_ns=number * SECOND // 1000) for number in range(100)]
-TWO_SEGMENTS = {0: (0, 600 * SECOND), 1: (700 * SECOND, 800 * SECOND)}
-LOST = "569 of 600 expected samples, 95 % needed"
-UNCOVERED: list[tuple[str, list[HostSample], dict[int, tuple[int, int]], str]] = [
-    *(("memory_headroom", without(31, status), {}, LOST) for status in ("absent", "denied", "stale", "parse_error")),
-    ("memory_headroom", WHOLE[:500], {0: (0, 600 * SECOND)}, "500 of 600"),  # the sampler died early
-    ("memory_headroom", WHOLE, TWO_SEGMENTS, "600 of 700"),
-    ("memory_headroom", [*BURST, *WHOLE[100:]], {}, "501 of 600"),
-    # Two sources may measure two things; the one that gave most is believed.
-    ("power_mean", from_another_source(500, "package_power", 20.0), {}, "the source changed: a tool, other"),
-]
-
-
-@pytest.mark.parametrize(("metric", "samples", "spans", "reason"), UNCOVERED)
-def test_less_than_95_per_cent_of_the_samples_proves_nothing(
-    metric: str, samples: list[HostSample], spans: dict[int, tuple[int, int]], reason: str
-) -> None:
-    """A reading is missing whatever its reason; the soak's own extent decides what was expected, also of a burst."""
-    assert reason in because(judged(samples, spans=spans)[metric])
-
-
-def test_95_per_cent_of_the_samples_are_enough() -> None:
-    """So many readings stand for all."""
-    assert center(judged(without(30, "absent"))["memory_headroom"]) == 9e9
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), "9e9", None, True])
-def test_what_is_no_finite_number_is_missing(value: Any) -> None:
-    """NaN, infinity, a text or a truth with the status ok proves nothing."""
-    samples = [replace(sample, values={"memory_headroom": Reading(value, "B", "x", "ok")}) for sample in soak()]
-
-    assert "0 of 600" in because(judged(samples)["memory_headroom"])
-
-
-def test_late_samples_count_for_their_deadline() -> None:
-    """A busy host samples late; its samples are not lost."""
-    samples = [
-        replace(sample, at_ns=sample.at_ns + late, late_ns=late)
-        for sample, late in zip(soak(memory_headroom=9e9), [0, 900_000_000] * 300, strict=True)
-    ]
-
-    assert center(judged(samples)["memory_headroom"]) == 9e9
-
-
-def test_headroom_is_the_lowest_median_of_ten_seconds() -> None:
-    """A dip of four seconds is no floor, one of ten is."""
-    short = soak(memory_headroom=lambda second: 1e9 if 300 <= second < 304 else 9e9)
-    long = soak(memory_headroom=lambda second: 1e9 if 300 <= second < 310 else 9e9)
-
-    assert (center(judged(short)["memory_headroom"]), center(judged(long)["memory_headroom"])) == (9e9, 1e9)
-
-
-def test_critical_pressure_is_its_longest_run() -> None:
-    """Two runs do not add up; a reading that is missing inside a run does not end it."""
-    runs = {**dict.fromkeys(range(100, 130), 4.0), **dict.fromkeys(range(200, 261), 4.0), 230: None}
-
-    memory_pressure_critical = judged(soak(memory_pressure_level=lambda second: runs.get(second, 2.0)))[
-        "memory_pressure_critical"
-    ]
-
-    assert center(memory_pressure_critical) == 61.0
 
 
 @pytest.mark.parametrize("name", ["swapin_bytes", "swapout_bytes"])
@@ -227,10 +155,7 @@ POWERS += [("system_power_mean", "system_energy_per_token", "system_power")]
 @pytest.mark.parametrize(("mean", "energy", "sampled"), POWERS)
 @pytest.mark.parametrize("zeros", [600, 31])
 def test_a_power_of_0_watts_is_missing(mean: str, energy: str, sampled: str, zeros: int) -> None:
-    """A running machine draws power, so a counter at 0 W in more than 5 % of the samples does not work: neither the
-    mean
-    nor the energy of a token is 0 J or too small.
-    """
+    """A running machine draws power: a counter at 0 W in more than 5 % of the samples does not work."""
     courses: dict[str, Any] = {sampled: lambda second: 0.0 if second < zeros else 20.0}
 
     figures = judged(soak(**courses))
@@ -287,9 +212,7 @@ def test_a_power_that_is_updated_now_and_then_is_one(seconds: int) -> None:
 
 
 def test_one_reading_in_many_samples_is_no_counter_that_stands_still() -> None:
-    """On a virtual clock a minute of samples may hold one reading, which only grows older; new ones that are equal
-    do not.
-    """
+    """One reading may only grow older, as on a virtual clock; new ones that are equal stand still."""
     aged = [
         replace(sample, values={"package_power": replace(sample.values["package_power"], age=0.001 * (number % 200))})
         for number, sample in enumerate(soak(package_power=12.3))
@@ -318,19 +241,86 @@ IDLE = soak(10, gpu_active=0.02, gpu_frequency=0.0, gpu_power=0.03)
 """Samples of the same run from before its first request."""
 
 
-def test_a_thermal_zero_is_believed_with_a_steady_witness() -> None:
-    """A busy GPU whose frequency held is one, baseline requests that held their speed are another; a GPU that is idle,
-    or busy in the first half alone, is none, and baseline requests that slowed down contradict it.
-    """
-    witness = {
-        "by_gpu": judged(soak(**BUSY), outside=IDLE),
-        "by_requests": judged(soak(thermal_level=0.0), baseline_held=True),
-    }
+WHOLE = soak(memory_headroom=9e9)
+BURST = [replace(WHOLE[0], at_ns=number * SECOND // 1000) for number in range(100)]
+LATE = [
+    replace(sample, at_ns=sample.at_ns + SECOND // 2, late_ns=SECOND // 2) if sample.at_ns % (2 * SECOND) else sample
+    for sample in WHOLE
+]
+TWO_SEGMENTS = {0: (0, 600 * SECOND), 1: (700 * SECOND, 800 * SECOND)}
+LOST = "569 of 600 expected samples, 95 % needed"
+PRESSED = {**dict.fromkeys(range(100, 130), 4.0), **dict.fromkeys(range(200, 261), 4.0), 230: None}
+WARM = soak(**BUSY | {"gpu_frequency": 1.0e9})
+THERMAL = "thermal_level_powermetrics"
+QUIET: dict[str, Any] = {"throttle_total": 5.0, "throttle_events": 3.0}
+SHOWN: list[tuple[str, list[HostSample], dict[str, Any], float | str]] = [
+    # So many readings stand for all, whatever the others lack; a burst does not fill a gap.
+    ("memory_headroom", without(30, "absent"), {}, 9e9),
+    *(("memory_headroom", without(31, status), {}, LOST) for status in ("absent", "denied", "stale", "parse_error")),
+    ("memory_headroom", WHOLE[:500], {"spans": {0: (0, 600 * SECOND)}}, "500 of 600"),
+    ("memory_headroom", WHOLE, {"spans": TWO_SEGMENTS}, "600 of 700"),
+    ("memory_headroom", [*BURST, *WHOLE[100:]], {}, "501 of 600"),
+    ("memory_headroom", LATE, {}, 9e9),
+    *(
+        ("memory_headroom", [replace(sample, values={"memory_headroom": odd}) for sample in WHOLE], {}, "0 of 600")
+        for odd in (Reading(value, "B", "x", "ok") for value in (float("nan"), float("inf"), "9e9", None, True))
+    ),
+    # Two sources may measure two things; the one that gave most is believed.
+    ("power_mean", from_another_source(500, "package_power", 20.0), {}, "the source changed: a tool, other"),
+    # A dip of four seconds is no floor, one of ten is.
+    ("memory_headroom", soak(memory_headroom=lambda second: 1e9 if 300 <= second < 304 else 9e9), {}, 9e9),
+    ("memory_headroom", soak(memory_headroom=lambda second: 1e9 if 300 <= second < 310 else 9e9), {}, 1e9),
+    # Two runs do not add up; a reading that is missing inside a run does not end it.
+    ("memory_pressure_critical", soak(memory_pressure_level=lambda second: PRESSED.get(second, 2.0)), {}, 61.0),
+    ("swap_growth", soak(swap_used=lambda second: 1e6 + 100.0 * second - 500 * (second == 300)), {}, 0.0),
+    ("footprint_growth", soak(19, subject_footprint=4e9), {}, "too few"),
+    # A thermal zero takes a witness: a busy GPU whose frequency held, or baseline requests that held their speed.
+    ("throttle_time", soak(**BUSY), {"outside": IDLE}, 0.0),
+    ("throttle_time", soak(thermal_level=0.0), {"baseline_held": True}, 0.0),
+    ("throttle_time", soak(thermal_level=0.0), {}, "nothing confirms it"),
+    ("throttle_time", soak(**BUSY | {"gpu_active": 0.5}), {}, "nothing confirms it"),
+    # A host that was warm from the first second is compared with the run's earlier samples.
+    ("throttle_time", WARM, {"outside": IDLE}, 0.0),
+    ("throttle_time", WARM, {"earlier": soak(120, **BUSY), "outside": IDLE}, "gpu_frequency fell"),
+    # Two sensors may lag some seconds behind each other.
+    ("throttle_time", soak(**BUSY | {THERMAL: lambda second: 2.0 * (300 <= second < 309)}), {"outside": IDLE}, 0.0),
+    (
+        "throttle_time",
+        soak(**BUSY | {THERMAL: lambda second: 2.0 * (300 <= second < 320)}),
+        {},
+        "different thermal levels",
+    ),
+    # Linux counts seconds; zero needs a witness too, and events without a clock are no number of seconds.
+    ("throttle_time", soak(throttle_total=lambda second: 5.0 + (second > 300) * 1.5, throttle_events=3.0), {}, 1.5),
+    ("throttle_time", soak(**QUIET), {"baseline_held": True}, 0.0),
+    ("throttle_time", soak(**QUIET), {}, "nothing confirms it"),
+    (
+        "throttle_time",
+        soak(throttle_events=lambda second: 3.0 + (second > 300)),
+        {"baseline_held": True},
+        "1 throttle events",
+    ),
+    ("throttle_time", WHOLE, {"baseline_held": True}, "0 of"),
+]
+
+
+@pytest.mark.parametrize(("metric", "samples", "more", "expected"), SHOWN)
+def test_what_the_samples_of_a_soak_show(
+    metric: str, samples: list[HostSample], more: dict[str, Any], expected: float | str
+) -> None:
+    """The figure where it is proven, and the reason where it is not."""
+    figure = judged(samples, **more)[metric]
+
+    if isinstance(expected, str):
+        assert expected in because(figure)
+    else:
+        assert expected == center(figure)
+
+
+def test_a_witness_that_left_early_or_slowed_down_is_none() -> None:
+    """A GPU that is busy in the first half alone, and baseline requests that slowed down, whatever the GPU says."""
     left_early = soak(**BUSY | {"gpu_active": lambda second: 0.98 if second < 300 else 0.5})
 
-    assert [0.0, 0.0] == [center(figures["throttle_time"]) for figures in witness.values()]
-    assert "nothing confirms it" in because(judged(soak(thermal_level=0.0))["throttle_time"])
-    assert "nothing confirms it" in because(judged(soak(**BUSY | {"gpu_active": 0.5}))["throttle_time"])
     says("estimates", "a witness who left early is none", because(judged(left_early, outside=IDLE)["throttle_time"]))
     slowed = because(judged(soak(**BUSY), baseline_held=False)["throttle_time"])
     says("estimates", "baseline requests that slowed down contradict nominal", slowed)
@@ -415,24 +405,6 @@ def test_a_busy_gpu_below_its_own_baseline_contradicts_nominal(
     assert "thermal_contradiction" not in kinds(steady, baseline_held=True)
 
 
-def test_a_gpu_that_was_faster_before_the_soak_contradicts_nominal() -> None:
-    """A host that was warm from the first second is compared with the run's earlier samples."""
-    warm = soak(**BUSY | {"gpu_frequency": 1.0e9})
-    cool = soak(120, **BUSY)
-
-    assert center(judged(warm, outside=IDLE)["throttle_time"]) == 0.0
-    assert "gpu_frequency fell" in because(judged(warm, earlier=cool, outside=IDLE)["throttle_time"])
-
-
-def test_two_thermal_sensors_that_differ_are_unproven() -> None:
-    """A lag of some seconds is none."""
-    lag = soak(**BUSY | {"thermal_level_powermetrics": lambda second: 2.0 if 300 <= second < 309 else 0.0})
-    differ = soak(**BUSY | {"thermal_level_powermetrics": lambda second: 2.0 if 300 <= second < 320 else 0.0})
-
-    assert center(judged(lag, outside=IDLE)["throttle_time"]) == 0.0
-    assert "different thermal levels" in because(judged(differ)["throttle_time"])
-
-
 def test_throttled_time_is_level_two_and_above() -> None:
     """Moderate pressure is degraded and told; heavy and above is throttled and needs no witness."""
     samples = soak(
@@ -443,30 +415,14 @@ def test_throttled_time_is_level_two_and_above() -> None:
     assert {"thermally_degraded", "thermally_throttled"} <= kinds(samples, baseline_held=True)
 
 
-def test_linux_throttling_is_counted_by_the_kernel() -> None:
-    """Seconds from the counters; zero needs a witness too; events without a clock are no number of seconds."""
-    throttled = soak(throttle_total=lambda second: 5.0 + (second > 300) * 1.5, throttle_events=3.0)
-    quiet = soak(throttle_total=5.0, throttle_events=3.0)
-    unclocked = soak(throttle_events=lambda second: 3.0 + (second > 300))
-
-    assert center(judged(throttled)["throttle_time"]) == 1.5
-    assert center(judged(quiet, baseline_held=True)["throttle_time"]) == 0.0
-    assert "nothing confirms it" in because(judged(quiet)["throttle_time"])
-    assert "1 throttle events" in because(judged(unclocked, baseline_held=True)["throttle_time"])
-    assert "0 of" in because(judged(soak(memory_headroom=1.0), baseline_held=True)["throttle_time"])
-
-
 def test_a_leak_is_a_slope_above_zero() -> None:
-    """A footprint that grows by a megabyte a second, in waves and steps, has an interval that excludes zero and
-    holds it.
-    """
+    """A megabyte a second, in waves and steps, has an interval that excludes zero and holds it."""
     samples = soak(subject_footprint=lambda second: 4e9 + 1e6 * second + 2e7 * (second % 40 > 20))
 
     footprint_growth = judged(samples)["footprint_growth"]
 
     assert isinstance(footprint_growth, Estimate)
     assert 0 < footprint_growth.lo <= 1e6 <= footprint_growth.hi
-    assert "too few" in because(judged(soak(19, subject_footprint=4e9))["footprint_growth"])
     # A resumed soak has a new subject; the old one's slope is not its.
     again = soak(300, segment=host_segment(1, 0), begin=900, subject_footprint=4e9)
     assert center(judged([*samples[:300], *again])["footprint_growth"]) == 0.0
@@ -550,9 +506,7 @@ def test_a_host_that_slept_is_found_by_its_two_clocks() -> None:
 
 
 def test_lost_mains_power_disqualifies() -> None:
-    """Seen in the samples or by comparing before and after; a run on battery throughout is told, and is the SLO's
-    matter.
-    """
+    """In the samples, or before against after; a run on battery throughout is told, and is the SLO's matter."""
     during = soak(60, power_source=lambda second: "battery" if 20 < second < 30 else "ac")
     before_and_after = [{"power_source": "ac"}, {"power_source": "battery"}]
 
@@ -637,9 +591,7 @@ def test_twice_the_bound_is_never_promoted_and_no_leak_never_blocked(name: str) 
 
 @pytest.mark.whole
 def test_a_leak_in_the_open_is_decided_both_ways() -> None:
-    """With little noise a tenth of the bound is enough: more is blocked, less is promoted, on speed that wins
-    anyway.
-    """
+    """With little noise a tenth of the bound is enough: more is blocked, less is promoted."""
     quiet = {"memory": {"noise": 1e6}}
 
     above, below = (run(Scenario("quiet", share, script=quiet, leaks=True), 3) for share in (-0.1, 0.1))

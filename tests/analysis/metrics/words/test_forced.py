@@ -86,16 +86,6 @@ def test_an_answer_that_parts_needs_a_plain_one(change: Mapping[str, Any]) -> No
     assert ["c-14", "c-15", "c-16", "c-18", "c-19"] == [record.canary for record in records]
 
 
-def test_of_two_outputs_only_the_targets_own_stands_in() -> None:
-    """A canary that the candidate answered in two ways gets the one that the target wrote."""
-    evidence = paired()
-    records = shown(replace(evidence, answers=(made("candidate", "c-19", (7, 8, 3, 10)), *evidence.answers)))
-
-    assert [WRITTEN] == [
-        tuple(a.token_id for a in record.answer.arrivals) for record in records if record.canary == "c-19"
-    ]
-
-
 @pytest.mark.parametrize(
     ("change", "because"),
     [

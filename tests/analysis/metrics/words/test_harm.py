@@ -89,10 +89,7 @@ def test_an_answer_that_runs_into_its_limit_alone_is_one_sign() -> None:
 
 
 def test_above_temperature_0_it_takes_more_signs() -> None:
-    """Chance makes drawn answers degenerate in either arm: nine of nine fail there, where six of six do at
-    temperature 0;
-    and signs the other way weaken the share that is said to be found.
-    """
+    """Chance makes drawn answers degenerate in either arm: nine of nine fail, where six of six do at 0."""
     few, enough = (replace(both_arms([STUCK] * count, [FINE] * count), greedy=False) for count in (8, 9))
 
     assert HARM_LEVEL > chance(few) > SAMPLED_HARM_LEVEL > chance(enough)
@@ -113,10 +110,7 @@ def test_a_test_without_power_proves_nothing(count: int, wanted: float, *, prove
 
 
 def test_words_that_are_known_to_be_the_targets_need_no_power() -> None:
-    """Answers with plain decoding's own words, and answers whose every token a replay verified, cannot be harmed
-    unseen:
-    there the test informs.
-    """
+    """Plain decoding's own words, and tokens that a replay verified, cannot be harmed unseen."""
     same = both_arms([FINE] * 8, [FINE] * 8)
     other = both_arms([OTHER] * 8, [FINE] * 8)
     replays = tuple(Replayed("w", answer.canary, answer.key) for answer in other.answers)

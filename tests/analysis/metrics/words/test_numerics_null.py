@@ -109,9 +109,7 @@ def test_so_many_divergences_at_a_lead_are_numerics(
 
 
 def test_divergences_of_all_workloads_count_together_where_one_has_too_few() -> None:
-    """One divergence at a large lead in each of four workloads is a defect, and none is refuted that has no such
-    one.
-    """
+    """One divergence at a large lead in each of four workloads is a defect."""
     noise, single = Null(0.3, 0.0125), ComparedLeads((2.0,), (2.0,) * 500)
     three_more = single + single + single
 

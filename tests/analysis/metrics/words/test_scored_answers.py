@@ -5,10 +5,8 @@ from dataclasses import replace
 import pytest
 
 from gatekeeper.analysis.metrics.words.scored_answers import (
-    ANSWERS,
     AT_ONCE,
     FEWEST,
-    READING,
     WHOLE,
     WINDOW,
     find_partings,
@@ -49,9 +47,7 @@ def answer(arm: str, tokens: str, after: int = 0, lead: float = 2.0) -> Scored:
 
 
 def test_plain_decoding_goes_on_from_each_token_that_the_draft_wrote_otherwise() -> None:
-    """After each place where both arms part, the rest of the drafted answer is left to compare, until it is
-    compared.
-    """
+    """After each parting the rest of the drafted answer is left to compare, until it is."""
     drafting, plain = answer("candidate", "abXdeYg"), answer("plain", "abcdefg")
     second, third = answer("plain", "defg", after=3), answer("plain", "g", after=6)
 
@@ -87,20 +83,6 @@ def test_a_long_answer_is_continued_piece_by_piece() -> None:
     assert [FEWEST, 10, 30, AT_ONCE, 24] == [len(piece.tokens) for piece in pieces]
 
 
-@pytest.mark.parametrize(("every", "compared"), [(8, 400), (6, 340), (1, 80)])
-def test_tokens_that_often_differ_are_read_to_the_end_and_take_no_longer_than_some_answers(
-    every: int, compared: int
-) -> None:
-    """Pieces are as long as what lies between differences, so that what follows one is short."""
-    words = "abcdefghijklmnopqrst" * 20
-    drafting = answer("candidate", "".join("X" if place % every == 0 else word for place, word in enumerate(words)))
-
-    pieces = continue_to_the_end(drafting, answer("plain", words))
-
-    assert compared <= pieces[-1].after + every
-    assert sum(READING + len(piece.tokens) for piece in pieces) < ANSWERS * len(words) + READING + AT_ONCE
-
-
 def test_leads_after_a_beginning_are_those_of_the_drafted_answers_own_places() -> None:
     """The place and the lead of each later parting, and the leads of all places that were compared."""
     drafting, second = answer("candidate", "abXdeYg"), answer("plain", "defg", after=3, lead=8.0)
@@ -127,23 +109,8 @@ def test_two_pieces_of_a_drafted_answer_are_read_first() -> None:
     assert () == windows(answer("candidate", "d" * (2 * WINDOW - 1))) == windows(silent)
 
 
-def test_what_was_read_in_a_piece_is_not_read_again() -> None:
-    """Plain decoding goes on up to a piece, behind a difference in it, and up to the next one."""
-    drafting, plain = answer("candidate", "X" + "d" * 99), answer("plain", "a" + "d" * 99)
-    middle, later = answer("plain", "d" * 4 + "Y" + "d" * 3, after=50), answer("plain", "d" * WINDOW, after=75)
-    records = [drafting, middle, later, plain]
-    while (remaining := left_to_continue(records)) is not None:
-        records.append(answer("plain", "d" * remaining.tokens, after=remaining.after))
-
-    pieces = sorted((record.after, record.after + len(record.tokens)) for record in records if record.after)
-
-    assert [(1, 5), (5, 15), (15, 45), (45, 50), (50, 58), (55, 75), (75, 83), (83, 100)] == pieces
-
-
 def test_answers_whose_leads_moved_most_are_read_whole() -> None:
-    """So many for each workload; those without a piece besides, and all where plain decoding prefers another token
-    by far.
-    """
+    """So many for each workload, those without a piece, and all where plain decoding prefers another token."""
     drafted = [told("candidate", "d" * 20, canary=f"{number:02}") for number in range(WHOLE + 4)]
     pieces = [
         told("plain", "d" * WINDOW, after=10, lead=2 + int(drafting.canary) / 9, canary=drafting.canary)

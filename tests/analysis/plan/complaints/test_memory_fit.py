@@ -82,9 +82,7 @@ def test_a_pair_that_fits_is_added_up_and_not_complained_of() -> None:
 
 
 def test_memory_that_others_hold_now_is_said_with_who_holds_it() -> None:
-    """3 GB can be had of 24: weights, caches, load and headroom need more, and the allowance for the system is not
-    in it.
-    """
+    """3 GB can be had of 24: weights, caches, load and headroom need more."""
     fit = fitted(slo(), model("t", 4.6e9), model("d", 0.6e9), system=3e9)
 
     (complaint,) = memory_fit.short_now(fit.needed_now, 3.03e9, lambda: "Chrome Helper 4.1 GB")
@@ -121,9 +119,7 @@ def test_a_floor_that_cannot_be_kept_ends_the_run() -> None:
 
 
 def test_models_that_are_not_here_yet_count_by_their_names() -> None:
-    """Before the download the names tell the weights: 4 B at 4.5 bits, and the heavier draft; a name may tell
-    nothing.
-    """
+    """4 B at 4.5 bits, and the heavier draft; a name may tell nothing."""
     subject = {"backend": "mlx", "target": "org/Qwen3-4B-4bit", "drafts": ["org/Qwen3-0.6B-8bit", "draft"]}
 
     assert 2.25e9 + 0.6375e9 + 1e9 + 4e9 + 10e9 == memory_fit.needed_by_names(slo(subject=subject), 4e9)
@@ -131,9 +127,7 @@ def test_models_that_are_not_here_yet_count_by_their_names() -> None:
 
 
 def test_a_mapped_file_is_no_headroom() -> None:
-    """Where headroom is judged and the weights are a mapped file, the plan names their size; elsewhere it does not
-    matter.
-    """
+    """Where headroom is judged and the weights are a mapped file, the plan names their size."""
     (complaint,) = memory_fit.mapped_weights(slo(), model("t", 4.6e9))
 
     assert ("weak", "memory_headroom") == (complaint.weight, complaint.about.split()[-1])
@@ -149,9 +143,7 @@ def test_a_mapped_file_is_no_headroom() -> None:
     [("Apple M4", 12 * GIB, "not-here"), ("Apple M4", None, "weak"), ("Apple M4", 20 * GIB, ""), (None, None, "")],
 )
 def test_the_gpu_may_not_wire_all_of_the_memory(chip: str | None, limit: float | None, weight: str) -> None:
-    """Weights and caches beyond the limit of wired memory are not for this host; beyond the estimated default, a
-    note.
-    """
+    """Beyond the limit of wired memory is not for this host; beyond the estimated default, a note."""
     lighter = [{"metric": "memory_headroom", "at_least": "1 GB", "why": "w"}]
     promised = slo(host={"chip": chip} if chip else {}, objective=lighter)
 

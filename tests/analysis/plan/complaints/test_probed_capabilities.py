@@ -69,10 +69,7 @@ def test_a_short_answer_shows_no_stream() -> None:
 
 
 def test_times_are_the_kernels_where_all_sound_answers_say_so() -> None:
-    """Arrivals carry the kernel's times where every sound answer has them, a process's where one has not; without a
-    sound
-    answer it is not known.
-    """
+    """A process's where one has not the kernel's; without a sound answer it is not known."""
     stamped, failed = replace(PLAIN, read_delay_ns=0), replace(PLAIN, fault="timeout: none")
 
     assert "kernel" == ProbeAnswers(stamped, stamped).arrival_times == ProbeAnswers(failed, stamped).arrival_times
@@ -117,9 +114,7 @@ def test_a_silent_draft_is_named_with_its_usual_cause(drafted: Answer) -> None:
 
 @pytest.mark.parametrize(("forecast", "kinds"), [(EVERYTHING, ["drafting_not_shown"]), (SPEED, [])])
 def test_a_draft_nobody_tells_of_is_named(forecast: Sight, kinds: list[str]) -> None:
-    """Where this kind of system tells of its drafting and this answer does not, that is a finding; elsewhere it is
-    none.
-    """
+    """It is a finding where this kind of system tells of its drafting and this answer does not."""
     findings = probe_findings(ProbeAnswers(PLAIN, PLAIN), forecast, "the target must bring MTP heads")
 
     assert kinds == [finding.kind for finding in findings]

@@ -178,9 +178,7 @@ def test_an_unknown_knob_and_too_many_streams() -> None:
 
 
 def test_a_knob_that_a_server_of_ones_own_may_have_names_the_table_for_it() -> None:
-    """Where the SLO says how its server takes a knob, the complaint names that table; a server with fixed knobs has
-    none.
-    """
+    """The complaint names the table that says how a server takes a knob, where it may."""
     fixed = BackendTraits("fixed", EVERYTHING, 1, frozenset())
 
     own, other = (
@@ -241,18 +239,6 @@ def test_a_population_pass_delta_is_underpowered(count: int, least: float) -> No
 
     assert f"even if {count} canaries all pass" in complaint.message
     assert 'scope = "frozen"' in complaint.hint
-
-
-def test_the_number_of_canaries_a_population_needs_is_enough() -> None:
-    """The hint's own number is accepted, and one canary fewer is not."""
-    promise = objective("task_pass_delta", at_least=-0.05, scope="population")
-    written = slo(promise, **ONE_RUNG)
-    marked = canaries(200, expect={"equals": "x"})
-
-    need = int(only(found(written, marked[:20])).hint.split("about ")[1].split(",")[0])
-
-    assert [] == found(written, marked[:need])
-    assert "never" == only(found(written, marked[: need - 1])).weight
 
 
 SHARES = [
@@ -367,9 +353,7 @@ def test_the_hopeless_come_first_and_none_twice() -> None:
 
 @pytest.mark.parametrize(("count", "wanted", "need"), [(8, 0.4, 24), (8, 0.9, None), (24, 0.4, None), (24, 0.2, 50)])
 def test_canaries_that_give_a_harm_test_no_power_are_counted(count: int, wanted: float, need: int | None) -> None:
-    """A plan says how many canaries would find as much harm as the SLO wants found; where rounds are replayed, none
-    need.
-    """
+    """A plan says how many canaries would find as much harm as is wanted; replayed rounds need none."""
     written = slo(visible_harm=wanted)
 
     told, replayed = (
@@ -382,10 +366,7 @@ def test_canaries_that_give_a_harm_test_no_power_are_counted(count: int, wanted:
 
 
 def test_canaries_that_give_the_test_of_whole_answers_no_power_are_counted() -> None:
-    """Above temperature 0 and without replays eight canaries would not show other words in 40 % of the answers: the
-    plan
-    says about how many do, and is content with as many.
-    """
+    """Eight canaries would not show other words in 40 %: the plan says how many would."""
     text_alone = replace(SEES_ALL, sight=SEES_ALL.sight & ~Sight.REPLAY)
     written = slo(sampling={"temperature": 0.7})
 
