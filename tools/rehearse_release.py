@@ -74,11 +74,13 @@ def run(*words: str | Path, cwd: Path = ROOT) -> str:
 
 
 def build() -> Path:
-    """Build sdist and wheel into an empty dist/, check both, and return the wheel."""
+    """Build the sdist, and of it the wheel, into an empty dist/; check both, and return the wheel."""
     for old in DIST.glob("gatekeeper_slo-*"):
         old.unlink()
-    run(PYTHON, "-m", "hatchling", "build", "-d", DIST)
-    (wheel,), (sdist,) = DIST.glob("*.whl"), DIST.glob("*.tar.gz")
+    run(PYTHON, "-m", "hatchling", "build", "-t", "sdist", "-d", DIST)
+    (sdist,) = DIST.glob("*.tar.gz")
+    run(PYTHON, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", DIST, sdist)
+    (wheel,) = DIST.glob("*.whl")
     run(PYTHON, "-m", "twine", "check", "--strict", wheel, sdist)
     run(PYTHON, "-m", "check_wheel_contents", wheel)
     return wheel
