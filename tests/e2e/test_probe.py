@@ -6,6 +6,10 @@ import subprocess
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+from gatekeeper import host
+from gatekeeper.run.start.try_slo import try_slo
 from tests.builders.project_folder import Done, ProjectFolder, canary_lines
 from tests.builders.scripted_slo import BOTH
 from tests.builders.waiting import until
@@ -48,6 +52,21 @@ def test_it_keeps_to_its_time_and_says_what_it_lacked(scripted: Scripted) -> Non
     assert document["seconds"] < 6
     assert {"unclear"} == {workload["answer"] for workload in document["workloads"].values()}
     assert all({"try", "--seconds"} <= {*workload["next"].split()} for workload in document["workloads"].values())
+
+
+def test_it_names_the_programs_that_make_its_figures_rough(scripted: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where others used much of the machine meanwhile; on a quiet one nothing is noted."""
+    project = scripted({"time": "real", "token": "1 ms", "verify": "1.1 ms", "draft_token": "0.1 ms"})
+    notes = []
+    for cores in (0.1, 1.9):
+        monkeypatch.setattr(
+            "gatekeeper.host.used_between", lambda *_, used=cores: host.OtherPrograms(used, 2, (("make", used),))
+        )
+        document = try_slo(project.path / "slo.toml", None, seconds=0.1, observers=(), again="gatekeeper try")
+        notes.append([note for note in document["notes"] if "programs" in note])
+
+    busy = "other programs used 1.9 of 2 cores: make 1.9: close them for figures that decide more"
+    assert [[], [busy]] == notes
 
 
 def test_an_interrupted_probe_points_to_no_resume(

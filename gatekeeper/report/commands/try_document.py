@@ -20,6 +20,8 @@ def try_pair_document(answer: JsonObject, *, verbose: bool) -> Document:
     if verbose:
         measured = try_slo_document(answer)
         nodes.append(Section(measured.headline, measured.nodes))
+    else:
+        nodes.append(Listing([f"note: {note}" for note in answer["notes"]]))
     nodes += [Listing([f"to decide: {step}" for step in open_steps])]
     nodes += [Note("to write an SLO file for this pair and this machine, which can be certified:")]
     return Document("try", answer["sentence"], (*nodes, Command(answer["next"])))

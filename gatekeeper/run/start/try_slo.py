@@ -146,6 +146,8 @@ class _Try:
         self._found: dict[str, TryResult] = {}
         self._begun = self._backend.clock.now_ns()
         self._took = 0.0
+        self._others: host.OtherPrograms | None = None
+        """What other programs used meanwhile, where that is known."""
 
     def close(self) -> None:
         self._events.close()
@@ -156,11 +158,14 @@ class _Try:
         """Measure; *remark* is a warning about the host's lock."""
         if remark is not None:
             self._observe(EventKind.WARNING, {"about": "the host", "because": remark})
+        before = host.processor_use()
         settings = {"default": dict(self._setting)}
         self._observe(EventKind.STAGE, {"stage": "probe", "settings": settings, "seconds": self._seconds})
         with Client(self._slo, self._backend, self._observe) as client, host.keep_awake():
             self._measure(client)
             self._took = self._measure_elapsed()
+        if self._backend.realtime and self._slo.subject.url is None:  # one that was running would count as another
+            self._others = host.used_between(before, host.processor_use())
         for file in self._files.values():
             file.finish()
         self._events.finish()
@@ -238,10 +243,14 @@ class _Try:
                 name: result.document() | self._speeds(name) | {"next": next_step_text(result, self._took, again)}
                 for name, result in self._found.items()
             },
-            "notes": [
-                f"{complaint.about}: {complaint.message}"
-                for complaint in self._prepared.complaints
-                if complaint.about == "memory"
-            ],
+            "notes": self._notes(),
             "run": str(out) if out is not None else None,
         }
+
+    def _notes(self) -> list[str]:
+        """Return what makes the figures rough, or the pair unfit."""
+        memory = [complaint for complaint in self._prepared.complaints if complaint.about == "memory"]
+        notes = [f"{complaint.about}: {complaint.message}" for complaint in memory]
+        if self._others is not None and self._others.busy:
+            notes.append(f"{self._others.in_words('used')}: close them for figures that decide more")
+        return notes

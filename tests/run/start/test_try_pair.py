@@ -77,6 +77,7 @@ def test_figures_are_shown_where_they_do_not_decide() -> None:
             "code": figures
             | {"ratio": 1.4, "lo": 0.9, "hi": 1.8, "acceptance_rate": None, "next": "run it for longer"},
         },
+        "notes": ["other programs used 1.9 of 2 cores: make 1.9: close them for figures that decide more"],
         "next": "gatekeeper init --target t --draft d",
     }
 
