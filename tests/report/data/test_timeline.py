@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from gatekeeper.analysis.verdict.run_verdict import Transition
 from gatekeeper.core.clock import wall_seconds
 from gatekeeper.core.records import Event, StoredRecords
 from gatekeeper.report.data.timeline import BUCKETS, MOST_ANSWERS, Timeline, timelines
@@ -85,6 +86,17 @@ def test_answers_without_a_time_of_day_have_no_timeline() -> None:
 
     assert () == timelines(replace(case, soaks={"soak-1": StoredRecords(timeless)}), (), ())
     assert (None, None, 0.0) == (wall_seconds(""), wall_seconds("yesterday"), wall_seconds("1970-01-01T00:00:00Z"))
+
+
+def test_acceptance_and_steps_down_lie_on_the_axis() -> None:
+    """A soak of ten minutes has five windows of the workload that drafts; a step down ends the soak it came from."""
+    last = max(record.at for record in whole_case().soaks["soak-1"].records)
+
+    (soak,) = timelines(whole_case(), (Transition(last, "easy", {}, {}, "too slow"),), ())
+
+    assert 5 <= len(soak.windows) <= 6
+    assert {"easy"} == {window.workload for window in soak.windows}
+    assert [("transition", "easy: too slow")] == [(mark.kind, mark.text) for mark in soak.marks]
 
 
 def test_a_stretch_without_samples_says_why() -> None:

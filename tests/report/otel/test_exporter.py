@@ -7,7 +7,9 @@ import pytest
 
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.slo import Telemetry
+from gatekeeper.report.otel import spans
 from gatekeeper.report.otel.endpoint import destination
+from gatekeeper.report.otel.exporter import identity_of
 from tests.builders.otlp import Receiver, over_http
 from tests.builders.otlp import told as read
 from tests.builders.project_folder import ROOT
@@ -61,6 +63,14 @@ def test_rounds_are_events_when_asked(exported_run: ExportedRun) -> None:
         if span.name == "chat target"
         for event in span.events
     )
+
+
+def test_rounds_are_no_events_unless_asked(exported_run: ExportedRun) -> None:
+    """Without rounds = true a span has no events."""
+    identity = identity_of(exported_run.run)
+    request_spans = [spans.request(identity, file, record, rounds=False) for file, record in answers(exported_run.run)]
+
+    assert [] == [event for span in request_spans if span is not None for event in span.events]
 
 
 def test_the_usual_variables_change_what_is_sent(exported_run: ExportedRun) -> None:
