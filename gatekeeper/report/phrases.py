@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gatekeeper.analysis.metrics.prompt_speeds import EACH
-from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.setting_result import SettingResult
 from gatekeeper.analysis.verdict.routing_gain import Routing
 from gatekeeper.analysis.verdict.run_verdict import Measured, Transition, Verdict
@@ -163,12 +162,6 @@ def row_measured(row: ObjectiveRow) -> str:
         return reason
     more = f" (closest of {len(row.tried)} settings)" if len(row.tried) > 1 else ""
     return f"{reason}; with {describe_setting(row.setting)}{more}"
-
-
-def swept_settings(choice: Choice | None) -> list[str]:
-    """Write each setting of the sweep with its speed over plain decoding's, a line each."""
-    results = choice.results if choice is not None else ()
-    return [f"swept {describe_setting(dict(result.trial.setting))}: {swept_speed(result)}" for result in results]
 
 
 def swept_speed(result: SettingResult) -> str:

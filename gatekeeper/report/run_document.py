@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.judgement import Check, Outcome
 from gatekeeper.core.policy import Policy
@@ -155,9 +156,23 @@ def _fold_measurements(workload: WorkloadVerdict) -> Node:
     lines += [f"measured, for prompts like these: {'; '.join(figures)}"] if figures else []
     if prompts := phrases.prompt_speeds(workload.measured):
         lines.append(f"prompts: {prompts}")
-    lines += [*map(phrases.cached_context, workload.measured.contexts), *phrases.swept_settings(workload.choice)]
+    lines += map(phrases.cached_context, workload.measured.contexts)
     title = f"{workload.name}: {write_as_words(workload.outcome)}, {describe_setting(workload.setting)}"
-    return Fold(title, (Listing(lines),))
+    return Fold(title, (Listing(lines), *([tabulate_sweep(workload.choice)] if workload.choice is not None else [])))
+
+
+def tabulate_sweep(choice: Choice) -> Table:
+    """Return each setting of a sweep with what it measured."""
+    rows: list[Row] = [
+        (
+            describe_setting(dict(result.trial.setting)),
+            phrases.swept_speed(result),
+            "-" if result.acceptance is None else f"{result.acceptance:.2f}",
+            str(result.ratio.n),
+        )
+        for result in choice.results
+    ]
+    return Table(("Setting in the sweep", "Against plain", "Acceptance", "Canaries"), rows)
 
 
 def fold_conditions(policy: Policy) -> Node:

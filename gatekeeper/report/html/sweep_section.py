@@ -1,19 +1,16 @@
 """The sweep on the page: its answers for the chart that the page's script draws, and its settings as a table."""
 
-from gatekeeper.analysis.sweep.setting_result import SettingResult
 from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.records import Knobs
 from gatekeeper.core.text import describe_setting
-from gatekeeper.report import phrases
 from gatekeeper.report.data.glossary import in_words
 from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.data.sweep_chart import METRICS
 from gatekeeper.report.html.markup import Markup, el, join
 from gatekeeper.report.outcome_signs import write_as_words
-from gatekeeper.report.shown_document import Chart, Fold, Section, Table
-
-SWEEP_HEADS = ("Setting", "Against plain", "Acceptance", "Canaries")
+from gatekeeper.report.run_document import tabulate_sweep
+from gatekeeper.report.shown_document import Chart, Fold, Section
 
 
 def sweep_document(page: PageData) -> dict[str, object]:
@@ -103,7 +100,7 @@ def sweep_section(page: PageData) -> Section | None:
         + (f" {left_out} more answers are not drawn, but count in the intervals." if left_out else "")
     )
     tables = [
-        Section(workload.name, (Table(SWEEP_HEADS, list(map(_swept_row, workload.choice.results))),))
+        Section(workload.name, (tabulate_sweep(workload.choice),))
         for workload in page.verdict.workloads
         if workload.choice is not None and workload.choice.results
     ]
@@ -119,13 +116,4 @@ def _draw_pickers() -> Markup:
         el("div", *pickers, class_="pickers"),
         el("div", id="sweep", aria_live="polite"),
         el("noscript", el("p", "This chart needs JavaScript; the table below has the same estimates.", class_="dim")),
-    )
-
-
-def _swept_row(result: SettingResult) -> tuple[str, ...]:
-    return (
-        describe_setting(dict(result.trial.setting)),
-        phrases.swept_speed(result),
-        "-" if result.acceptance is None else f"{result.acceptance:.2f}",
-        str(result.ratio.n),
     )
