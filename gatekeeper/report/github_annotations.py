@@ -10,7 +10,6 @@ from gatekeeper.core.text import describe_setting, printable_error
 from gatekeeper.report.data.decision import Decision
 from gatekeeper.report.data.glossary import finding_title, in_words
 from gatekeeper.report.data.objective_rows import ObjectiveRow
-from gatekeeper.report.phrases import show_finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ def annotations(decision: Decision, slo: Slo, text: str) -> list[Annotation]:
     findings = {(finding.kind, finding.about.rpartition(", ")[2]): finding for finding in reversed(verdict.findings)}
     for finding in reversed(findings.values()):
         title = f"{finding_title(finding.kind)}, {finding.about}"
-        remarks.append(Annotation(2, "warning", title, show_finding(finding), 1))
+        remarks.append(Annotation(2, "warning", title, "; ".join(filter(None, (finding.detail, finding.advice))), 1))
     return sorted(remarks, key=lambda remark: remark.rank)
 
 

@@ -71,11 +71,6 @@ def scopes(check: Check) -> list[str]:
     return lines
 
 
-def interval(figure: Estimate, metric: str) -> str:
-    """Write a measured figure of a metric with its interval: 2.12x [2.08, 2.16], +14 % [+11, +17], 42 ms [40, 45]."""
-    return BY_NAME[metric].show_interval(figure.center, figure.lo, figure.hi)
-
-
 def ratio(figure: Estimate | SpeedUp) -> str:
     """Write a ratio to plain decoding, or of two settings, with its interval: 1.31x [1.22, 1.38]."""
     return show_ratio(figure.center, figure.lo, figure.hi)
@@ -84,11 +79,6 @@ def ratio(figure: Estimate | SpeedUp) -> str:
 def step(transition: Transition, arrow: str = "→") -> str:
     """Write a step down the ladder: the setting before and after it."""
     return f"{describe_setting(transition.before)} {arrow} {describe_setting(transition.after)}"
-
-
-def show_finding(finding: Finding) -> str:
-    """Write a finding, and its advice where there is one."""
-    return f"{finding.detail}; {finding.advice}" if finding.advice else finding.detail
 
 
 def merge_findings(verdict: Verdict) -> list[Finding]:
@@ -206,7 +196,7 @@ def slower_prompts(measured: Measured) -> str:
 
 
 def figure(estimate: Estimate | Missing, metric: str) -> str:
-    """Write a figure with its interval; why there is none, where it is missing."""
+    """Write a figure with its interval: 2.12x [2.08, 2.16], +14 % [+11, +17]; or why it is missing."""
     if isinstance(estimate, Missing):
         return f"open: {estimate.because}"
     return BY_NAME[metric].show_interval(estimate.center, estimate.lo, estimate.hi)

@@ -148,7 +148,7 @@ def _fold_measurements(workload: WorkloadVerdict) -> Node:
     """Return how a workload ended, its figures that no check has, and its sweep."""
     judged = {check.metric for check in workload.checks if check.center is not None}
     figures = [
-        f"{label} {phrases.interval(figure, metric.removeprefix('plain_'))}"
+        f"{label} {phrases.figure(figure, metric.removeprefix('plain_'))}"
         for metric, label in FIGURES.items()
         if metric not in judged and (figure := workload.measured.figures.get(metric)) is not None
     ]

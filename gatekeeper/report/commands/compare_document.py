@@ -7,6 +7,7 @@ from gatekeeper.analysis.verdict.run_verdict import outcome_words
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.text import describe_setting, join_names, show_count
 from gatekeeper.core.units import show
+from gatekeeper.report import phrases
 from gatekeeper.report.data.compared_runs import (
     ComparedFigure,
     ComparedRun,
@@ -16,7 +17,6 @@ from gatekeeper.report.data.compared_runs import (
     WorkloadResult,
 )
 from gatekeeper.report.outcome_signs import write_as_words
-from gatekeeper.report.phrases import interval
 from gatekeeper.report.shown_document import Code, Content, Document, Listing, Note, Section, Strong, Table
 
 MARKER = "<!-- gatekeeper -->"
@@ -167,4 +167,4 @@ def figure(measured: ComparedFigure | None, metric: str) -> str:
     if measured is None:
         return "-"
     is_counted = measured.lo == measured.hi and not BY_NAME[metric].relative
-    return show(measured.center, BY_NAME[metric].unit) if is_counted else interval(measured.estimate(), metric)
+    return show(measured.center, BY_NAME[metric].unit) if is_counted else phrases.figure(measured.estimate(), metric)
