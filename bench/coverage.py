@@ -1,7 +1,6 @@
 """How often each interval misses what is true, and what it proves: canaries and noise simulated in numpy.
 
-    python -m bench.truth --of coverage                       # prints a table
-    python -m bench.truth --of coverage --runs 2000 --save coverage.json
+    python -m bench.truth --of coverage --runs 2000
 
 A ratio is the total time of plain decoding over that of the candidate, noise included. Canaries differ by 12 % (ratios)
 or 28 % (latencies), and in length by 50 %. For these canaries the truth is their own ratio or quantile, for prompts
@@ -15,9 +14,8 @@ wherever the candidate is the noisier arm.
 import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -310,12 +308,9 @@ def rows(runs: int, seed: int) -> Iterator[Misses]:
         yield from latency.misses(max(1, runs // 2), seed)
 
 
-def table(runs: int, seed: int) -> list[dict[str, Any]]:
-    """Print the table; return its rows."""
+def print_table(runs: int, seed: int) -> None:
+    """Print the table."""
     print(f"{'interval':<26} {'noise':<27} {'of':>4} {'x':>2} {'above':>7} {'below':>7} {'half':>7} {'proves':>7}")
-    found = []
-    for one in rows(runs, seed):
-        print(one.line(), flush=True)
-        found.append(asdict(one))
+    for misses in rows(runs, seed):
+        print(misses.line(), flush=True)
     print(f"{runs} runs a row, half as many of latencies; 2.5 % above and 2.5 % below are allowed")
-    return found

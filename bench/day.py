@@ -1,6 +1,6 @@
 """What a soak of a whole day takes of the machine it measures: the memory of the gate, and the time to judge the run.
 
-    python bench/day.py [--hours 24] [--keep DIR] [--json]
+    python bench/day.py [--hours 24] [--keep DIR]
 
 The gate certifies a scripted system on its virtual clock, with the real sampler of this machine, so a day passes in
 minutes: a host sample a second, and an answer of 200 tokens every three. `gatekeeper judge` then reads the run. Each is
@@ -16,7 +16,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 CANARIES, TOKENS = 100, 200
@@ -133,24 +133,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hours", type=float, default=24.0)
     parser.add_argument("--keep", type=Path, help="an empty folder for the run, which is otherwise deleted")
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         slo, run = write_inputs(folder, options.hours), folder / "run"
         gate, _ = cost("certify", str(slo), "--out", str(run), "--quiet")
+        if not (run / "verdict.json").exists():
+            sys.exit(f"certify ended with code {gate.code} and without a verdict: its message is above")
         judge, document = cost("judge", str(run), "--json")
         same = document == (run / "verdict.json").read_bytes()
         recorded = size(run)
     met = gate.peak_bytes <= GATE_BYTES and judge.peak_bytes <= JUDGE_BYTES and judge.cpu_s <= JUDGE_CPU_S
-    if options.json:
-        print(json.dumps({"hours": options.hours, **recorded, "costs": [asdict(gate), asdict(judge)], "met": met}))
-    else:
-        print("  ".join(f"{name} {count:,}" for name, count in recorded.items()))
-        for one in (gate, judge):
-            print(f"{one.command:<8} {one.peak_bytes / 1e6:7.0f} MB  {one.cpu_s:7.1f} s CPU  code {one.code}")
-        print(f"verdict {'the same' if same else 'DIFFERENT'}; goals {'met' if met else 'not met'}")
+    print("  ".join(f"{name} {count:,}" for name, count in recorded.items()))
+    for took in (gate, judge):
+        print(f"{took.command:<8} {took.peak_bytes / 1e6:7.0f} MB  {took.cpu_s:7.1f} s CPU  code {took.code}")
+    print(f"verdict {'the same' if same else 'DIFFERENT'}; goals {'met' if met else 'not met'}")
     return (0 if met else 3) if same else 1
 
 

@@ -1,6 +1,6 @@
 """How exactly we measure: our times against a server that reports when it sent each token, on the same clock.
 
-    python bench/fidelity.py [--streams 1 4 8 64] [--seconds 20] [--busy] [--json]
+    python bench/fidelity.py [--streams 1 4 8 64] [--seconds 20] [--busy]
 
 A small server in C writes into every chunk when it sent it. Requests go through the same functions as in a run, from
 one thread per stream. Paced: a token about every 10 ms; bursty: 1 to 5 tokens about every 48 ms; fast: a token about
@@ -32,7 +32,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
@@ -281,7 +281,6 @@ def main() -> int:
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 4, 8, 64])
     parser.add_argument("--seconds", type=float, default=20.0, help="about how long each load lasts")
     parser.add_argument("--busy", action="store_true", help="keep every core busy meanwhile")
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     compiler = shutil.which("cc")
     if compiler is None:
@@ -293,11 +292,8 @@ def main() -> int:
         rows = [measure(port, *load, options.seconds, busy=options.busy) for load in loads]
         rates = {} if options.busy else flood(port, options.seconds / 4)
     kept = not any(goal.is_missed(row) for row in rows for goal in GOALS) and not slow(rates)
-    if options.json:
-        print(json.dumps({"rows": [asdict(row) for row in rows], "tokens_per_second": rates}))
-    else:
-        print(table(rows, rates))
-        print("every goal is met" if kept else "a goal is missed (!)")
+    print(table(rows, rates))
+    print("every goal is met" if kept else "a goal is missed (!)")
     return 0 if kept else 1
 
 

@@ -1,6 +1,6 @@
 """What observing costs: decode speed under our worker's loop against a bare loop over mlx-lm, token block by block.
 
-    python bench/observer_effect.py --target models/little-target [--draft models/little-draft] [--starts 12] [--json]
+    python bench/observer_effect.py --target models/little-target [--draft models/little-draft] [--starts 12]
 
 Between two processes of one program memory lies elsewhere and the machine has another moment: that alone moves their
 ratio by 1 to 4 %, more than observing costs. Here one process holds the models and decodes each answer twice, in the
@@ -17,7 +17,6 @@ minutes; `--starts 2 --answers 2` takes half a minute and only shows that it run
 """
 
 import argparse
-import json
 import math
 import os
 import random
@@ -26,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import count, islice, repeat
 from pathlib import Path
 from types import SimpleNamespace
@@ -271,24 +270,19 @@ def main() -> int:
     parser.add_argument("--answers", type=int, default=10, help="of each arm and start")
     parser.add_argument("--max-tokens", type=int, default=200)
     parser.add_argument("--control", action="store_true", help="a bare loop in our loop's place")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
     options = parser.parse_args()
     options.starts = max(LEAST_STARTS, options.starts)
     arms = {"plain": setting(draft=None)}
     if options.draft:
         arms["drafting"] = setting(draft="draft", num_draft_tokens=options.num_draft_tokens)
     cost, results = loop_cost_ns(), measure(options, arms)
-    if options.json:
-        arms_written = [asdict(result) for result in results]
-        print(json.dumps({"schema": 3, "goal": GOAL, "loop_cost_ns": cost, "arms": arms_written}, indent=2))
-    else:
-        print(f"{'arm':10} starts  blocks  bare tok/s  driving   ratio  95 % interval")
-        for result in results:
-            counts = f"{result.starts:6} {result.blocks:7} {result.bare_tokens_per_s:11.1f} {result.driving:8.3%}"
-            print(f"{result.arm:10} {counts} {result.ratio:7.4f}  {result.lo:.4f} to {result.hi:.4f}")
-        share = cost * 1e-9 * max(result.bare_tokens_per_s for result in results)
-        print(f"the worker's loop alone costs {cost:.0f} ns a token, {share:.4%} of one here; goal: ratio >= {GOAL}")
-        print(f"load average {os.getloadavg()[0]:.1f}")
+    print(f"{'arm':10} starts  blocks  bare tok/s  driving   ratio  95 % interval")
+    for result in results:
+        counts = f"{result.starts:6} {result.blocks:7} {result.bare_tokens_per_s:11.1f} {result.driving:8.3%}"
+        print(f"{result.arm:10} {counts} {result.ratio:7.4f}  {result.lo:.4f} to {result.hi:.4f}")
+    share = cost * 1e-9 * max(result.bare_tokens_per_s for result in results)
+    print(f"the worker's loop alone costs {cost:.0f} ns a token, {share:.4%} of one here; goal: ratio >= {GOAL}")
+    print(f"load average {os.getloadavg()[0]:.1f}")
     if all(result.lo >= GOAL for result in results):
         return 0
     return 1 if any(result.hi < GOAL for result in results) else 3

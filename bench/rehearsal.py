@@ -12,7 +12,6 @@ per virtual second instead of a real host's.
 """
 
 import argparse
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -251,16 +250,11 @@ def main() -> None:
     )
     parser.add_argument("--fault", default="none", choices=FAULTS)
     parser.add_argument("--flips", type=float, default=0.0, help="share of tokens that numerics change (default: none)")
-    parser.add_argument("--baseline-share", type=float, help="instead of the file's")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     read = inputs.read(given.slo)
-    if given.baseline_share is not None:
-        soak = read.slo.soak.model_copy(update={"baseline_share": given.baseline_share})
-        read = replace(read, slo=read.slo.model_copy(update={"soak": soak}))
     rows = [
-        _row(
+        _text(
             truth,
             rehearse(
                 read.slo,
@@ -273,44 +267,27 @@ def main() -> None:
         )
         for truth in given.truth or TRUTHS
     ]
-    print(json.dumps(rows, indent=1) if given.json else "\n".join(map(_text, rows)))
+    print("\n".join(rows))
 
 
 def _truth(written: str) -> float | None:
     return None if written == "natural" else float(written)
 
 
-def _row(truth: float | None, run: Rehearsed) -> dict[str, Any]:
-    verdict = run.verdict
-    open_or_broken = [
-        f"{one.name}: {check.metric}: {check.because}"
-        for one in verdict.workloads
-        for check in one.checks
-        if check.outcome is not Outcome.PASS
-    ]
-    return {
-        "truth": truth,
-        "minutes": {name: seconds / 60 for name, seconds in run.seconds.items()},
-        "total": sum(run.seconds.values()) / 60,
-        "exactness": sum(run.seconds.get(name, 0.0) for name in EXACTNESS) / 60,
-        "outcome": verdict.outcome,
-        "exit_code": verdict.exit_code,
-        "workloads": {one.name: one.outcome for one in verdict.workloads},
-        "why": [
-            *(f"host: {one.metric}: {one.because}" for one in verdict.host_checks if one.outcome is not Outcome.PASS),
-            *open_or_broken,
-            *(f"{one.workload}: {one.because}" for one in verdict.transitions),
-        ],
-    }
-
-
-def _text(row: Mapping[str, Any]) -> str:
-    minutes = ", ".join(f"{name} {value:.1f}" for name, value in row["minutes"].items())
-    truth = "natural" if row["truth"] is None else f"{row['truth']:.2f}x"
-    minutes += f"; exactness {row['exactness']:.1f}"
-    head = f"{truth}: {row['outcome']} (exit code {row['exit_code']}) after {row['total']:.0f} min ({minutes})"
-    workloads = ", ".join(f"{name} {outcome}" for name, outcome in row["workloads"].items())
-    return "\n".join((head, f"    {workloads}", *(f"    {line}" for line in row["why"])))
+def _text(truth: float | None, run: Rehearsed) -> str:
+    """Return how a run ends, how long each stage takes, and why not everything is promoted."""
+    verdict, total = run.verdict, sum(run.seconds.values()) / 60
+    minutes = ", ".join(f"{name} {seconds / 60:.1f}" for name, seconds in run.seconds.items())
+    exactness = sum(run.seconds.get(name, 0.0) for name in EXACTNESS) / 60
+    name = "natural" if truth is None else f"{truth:.2f}x"
+    took = f"after {total:.0f} min ({minutes}; exactness {exactness:.1f})"
+    lines = [f"{name}: {verdict.outcome} (exit code {verdict.exit_code}) {took}"]
+    lines.append(", ".join(f"{workload.name} {workload.outcome}" for workload in verdict.workloads))
+    for owner, checks in (("host", verdict.host_checks), *((one.name, one.checks) for one in verdict.workloads)):
+        missed = (check for check in checks if check.outcome is not Outcome.PASS)
+        lines += [f"{owner}: {check.metric}: {check.because}" for check in missed]
+    lines += [f"{step.workload}: {step.because}" for step in verdict.transitions]
+    return "\n    ".join(lines)
 
 
 if __name__ == "__main__":

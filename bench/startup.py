@@ -1,6 +1,6 @@
 """How much longer small commands take than `python -c pass`, in alternation.
 
-    python bench/startup.py [--runs 20] [--run RUN] [--json]
+    python bench/startup.py [--runs 20] [--run RUN]
 
 Prints medians over the runs, and exits 3 if a command takes more empty Pythons than its goal allows. Where an empty
 Python takes 10 ms the goals are 45 ms for `--help`, 80 ms for `--version`, and 500 ms for `plan` of the quickstart and,
@@ -8,7 +8,6 @@ with its run as RUN, for `judge`.
 """
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -41,7 +40,6 @@ def run_seconds(command: list[str]) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--json", action="store_true")
     parser.add_argument("--run", help="a run of the quickstart, to judge")
     options = parser.parse_args()
     judge = {JUDGE: [PROGRAM, "judge", options.run]} if options.run else {}
@@ -53,10 +51,6 @@ def main() -> int:
     medians = {name: statistics.median(runs[1:]) for name, runs in times.items()}  # the first warms the disk cache
     empties = {name: seconds / medians[EMPTY] for name, seconds in medians.items()}
     met = all(empties[name] <= goal for name, goal in GOALS.items() if name in empties)
-    if options.json:
-        document = {"median_s": medians, "empty_pythons": empties, "goal": GOALS, "met": met, "runs": options.runs}
-        print(json.dumps(document))
-        return 0 if met else 3
     for name, value in medians.items():
         goal = GOALS.get(name)
         verdict = "" if goal is None else f"  goal {goal:g}: {'met' if empties[name] <= goal else 'not met'}"

@@ -20,16 +20,14 @@ mean of its second half exceeds that of its first; the smaller growth of the two
 """
 
 import argparse
-import json
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import repeat
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -290,8 +288,6 @@ class Run:
     """Of the setting that was promoted, or else of the best one; relative to the bound."""
     naive_truth: float
     because: str
-    replayed: bool = False
-    """An arm was found to replay answers, which none does here."""
     requests: int = 0
     """Of the sweep and all soaks, warm-ups not counted."""
 
@@ -319,8 +315,7 @@ def run(scenario: Scenario, seed: int) -> Run:
         naive = _naive_of_memory(ran)
         return Run(gate, *naive, min(truth, scenario.effect), scenario.effect, verdict.because, requests=requests)
     means, best_of_two = (_naive(ran, scenario.bound, rule) for rule in (_mean_of_all, _best_of_two))
-    replayed = any(one.kind == "replayed" for one in ran.verdict.findings)
-    return Run(gate, means, best_of_two, truth, naive_truth, verdict.because, replayed, requests)
+    return Run(gate, means, best_of_two, truth, naive_truth, verdict.because, requests)
 
 
 def _naive(ran: Rehearsed, bound: float, rule: Any) -> Outcome:
@@ -355,13 +350,11 @@ def _best_of_two(answers: Sequence[Any]) -> float:
     return max(fmean(rates) for repeat in (0, 1) if (rates := _rates(answers, repeat)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Tally:
     """Counts of one rule over runs."""
 
     runs: int = 0
-    promoted: int = 0
-    blocked: int = 0
     unproven: int = 0
     wrong: int = 0
     """Runs whose truth lies clearly below the bound."""
@@ -369,61 +362,37 @@ class Tally:
     """Runs whose truth lies clearly above it."""
     false_promotions: int = 0
     false_blocks: int = 0
-    replayed: int = 0
-    """Runs in which an arm was found to replay answers."""
     requests: int = 0
 
-    def plus(
-        self, outcome: Outcome, truth: float, best: float, margin: float, *, replayed: bool = False, requests: int = 0
-    ) -> "Tally":
+    def add(self, outcome: Outcome, truth: float, best: float, margin: float) -> None:
         """Count one more run."""
         wrong, right = truth <= -margin + ON_THE_EDGE, best >= RIGHT - ON_THE_EDGE
-        return replace(
-            self,
-            runs=self.runs + 1,
-            promoted=self.promoted + (outcome == "promoted"),
-            blocked=self.blocked + (outcome == "blocked"),
-            unproven=self.unproven + (outcome == "unproven"),
-            wrong=self.wrong + wrong,
-            right=self.right + right,
-            false_promotions=self.false_promotions + (wrong and outcome == "promoted"),
-            false_blocks=self.false_blocks + (right and outcome == "blocked"),
-            replayed=self.replayed + replayed,
-            requests=self.requests + requests,
-        )
+        self.runs += 1
+        self.unproven += outcome == "unproven"
+        self.wrong += wrong
+        self.right += right
+        self.false_promotions += wrong and outcome == "promoted"
+        self.false_blocks += right and outcome == "blocked"
 
-    def together(self, other: "Tally") -> "Tally":
-        """Add two tallies."""
-        names = self.__dataclass_fields__
-        return Tally(*(getattr(self, name) + getattr(other, name) for name in names))
-
-    def document(self) -> dict[str, Any]:
-        """Return counts and rates."""
-        counts = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return counts | {
-            "false_promotion_rate": self.false_promotions / self.wrong if self.wrong else None,
-            "false_block_rate": self.false_blocks / self.right if self.right else None,
-            "unproven_rate": self.unproven / self.runs if self.runs else None,
-        }
+    def join(self, tally: "Tally") -> None:
+        """Take over the counts of other runs."""
+        for name in self.__dataclass_fields__:
+            setattr(self, name, getattr(self, name) + getattr(tally, name))
 
 
 RULES = ("gate", "means", "best_of_two")
+Tallies = dict[str, Tally]
 
 
-def tally(scenario: Scenario, runs: int, seed: int, processes: Executor | None = None) -> dict[str, Tally]:
+def count_runs(scenario: Scenario, runs: int, seed: int, processes: Executor | None = None) -> Tallies:
     """Run a scenario *runs* times and count, per rule."""
     tallies = {rule: Tally() for rule in RULES}
-    seeds = range(seed, seed + runs)
     everything = map if processes is None else partial(processes.map, chunksize=4)
-    for made in everything(run, repeat(scenario), seeds):
-        for rule in RULES:
-            truth = made.truth if rule == "gate" else made.naive_truth
-            best = scenario.effect if rule == "gate" else made.naive_truth
-            outcome, replayed = getattr(made, rule), rule == "gate" and made.replayed
-            requests = made.requests if rule == "gate" else 0
-            tallies[rule] = tallies[rule].plus(
-                outcome, truth, best, scenario.margin, replayed=replayed, requests=requests
-            )
+    for made in everything(run, repeat(scenario), range(seed, seed + runs)):
+        tallies["gate"].requests += made.requests
+        tallies["gate"].add(made.gate, made.truth, scenario.effect, scenario.margin)
+        for rule in RULES[1:]:
+            tallies[rule].add(getattr(made, rule), made.naive_truth, made.naive_truth, scenario.margin)
     return tallies
 
 
@@ -432,14 +401,15 @@ def share(count: int, of: int) -> str:
     return f"{count / of:7.1%}" if of else "      -"
 
 
-def line(name: str, tallies: Mapping[str, Tally]) -> str:
+def line(name: str, tallies: Tallies) -> str:
     """Write one row of the table."""
-    cells = [f"{name:<36}", f"{tallies['gate'].runs:>5}"]
+    gate = tallies["gate"]
+    cells = [f"{name:<36}", f"{gate.runs:>5}"]
     for rule in RULES:
-        one = tallies[rule]
-        cells += [share(one.false_promotions, one.wrong), share(one.false_blocks, one.right)]
+        counted = tallies[rule]
+        cells += [share(counted.false_promotions, counted.wrong), share(counted.false_blocks, counted.right)]
         if rule == "gate":
-            cells += [share(one.unproven, one.runs), f"{one.requests / max(1, one.runs):7.0f}"]
+            cells += [share(gate.unproven, gate.runs), f"{gate.requests / max(1, gate.runs):7.0f}"]
     return " ".join(cells)
 
 
@@ -456,47 +426,36 @@ def main() -> None:
         "--only", default="", help="only the scenarios whose name contains one of these, separated by semicolons"
     )
     parser.add_argument("--processes", type=int, default=1, help="number of processes; the results do not depend on it")
-    parser.add_argument("--save", type=Path, help="write all results to this file as JSON")
-    given = parser.parse_args()
-    if given.of == "coverage":
-        intervals = {"runs": given.runs, "seed": given.seed, "intervals": coverage.table(given.runs, given.seed)}
-        if given.save is not None:
-            given.save.write_text(json.dumps(intervals, indent=1) + "\n", encoding="utf-8")
+    options = parser.parse_args()
+    if options.of == "coverage":
+        coverage.print_table(options.runs, options.seed)
         return
-    wanted = [name for name in given.only.split(";") if name]
-    begun, total, rows = time.perf_counter(), {rule: Tally() for rule in RULES}, []
+    names = [name for name in options.only.split(";") if name]
+    begun, total = time.perf_counter(), {rule: Tally() for rule in RULES}
+    far = {"5 %": (0.045, 0.055, Tally()), "10 % and more": (0.095, math.inf, Tally())}
     print(f"{'':<42} {'gate':^31} {'two means':^15} {'best of two':^15}")
     print(f"{'scenario, truth against bound':<36} {'runs':>5} promote   block unprovn    sent" + " promote   block" * 2)
-    with ProcessPoolExecutor(given.processes) if given.processes > 1 else nullcontext() as processes:
+    with ProcessPoolExecutor(options.processes) if options.processes > 1 else nullcontext() as processes:
         for number, scenario in enumerate(scenarios()):
-            if wanted and not any(name in scenario.label for name in wanted):
+            if names and not any(name in scenario.label for name in names):
                 continue
-            if given.of is not None and scenario.leaks != (given.of == "memory"):
+            if options.of is not None and scenario.leaks != (options.of == "memory"):
                 continue
-            counted = tally(scenario, given.runs, given.seed + number * 1_000_003, processes)
-            total = {rule: total[rule].together(counted[rule]) for rule in RULES}
-            row: dict[str, Any] = {"scenario": scenario.name, "effect": scenario.effect}
-            row |= {"bound": LEAK if scenario.leaks else scenario.bound, "leaks": scenario.leaks}
-            rows.append(row | {rule: counted[rule].document() for rule in RULES})
-            print(line(scenario.label, counted), flush=True)
+            tallies = count_runs(scenario, options.runs, options.seed + number * 1_000_003, processes)
+            for rule in RULES:
+                total[rule].join(tallies[rule])
+            for least, most, tally in far.values():
+                steady = not scenario.leaks and not scenario.name.startswith(NO_STEADY_RATIO)
+                if steady and least <= abs(scenario.effect) < most:
+                    tally.join(tallies["gate"])
+            print(line(scenario.label, tallies), flush=True)
     print(line("total", total))
-    for words, least, most in (("5 %", 0.045, 0.055), ("10 % and more", 0.095, math.inf)):
-        far = [one for one in rows if not one["leaks"] and least <= abs(one["effect"]) < most]
-        gates = [one["gate"] for one in far if not one["scenario"].startswith(NO_STEADY_RATIO)]
-        runs, left = (sum(one[name] for one in gates) for name in ("runs", "unproven"))
-        if not runs:
-            continue
-        print(
-            f"unproven where the truth lies {words} from the bound, without bimodal and decaying: {left} of {runs}",
-            share(left, runs),
-        )
+    for words, (_, _, tally) in far.items():
+        if tally.runs:
+            unproven = f"{tally.unproven} of {tally.runs} {share(tally.unproven, tally.runs)}"
+            print(f"unproven where the truth lies {words} from the bound, without bimodal and decaying: {unproven}")
     runs = total["gate"].runs
-    print(f"found to replay answers, though none does: {total['gate'].replayed} of {runs}")
     print(f"{runs} runs in {time.perf_counter() - begun:.0f} s; goals: false promotions 0.5 %, false blocks 1 %")
-    if given.save is not None:
-        document = {"runs": given.runs, "seed": given.seed, "scenarios": rows}
-        document["total"] = {rule: total[rule].document() for rule in RULES}
-        given.save.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

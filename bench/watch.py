@@ -2,33 +2,46 @@
 
     python -m bench.watch                     # simulated months and losses; prints two tables
     python -m bench.watch --runs 2000         # more precise
-    python -m bench.watch --json
+    python -m bench.watch --falls             # how soon a fall of acceptance is seen, in a few minutes
 
 A run is one route: a canary paired with a baseline request at intervals, and after each the guards that `certify`
 writes, at the error of a look. Simulated are a pair's ratio, an answer's acceptance and whether it failed; how these
-are read from an answer is tested elsewhere, and how soon a fall of the acceptance is seen is in `bench/watch_falls.py`.
+are read from an answer is tested elsewhere.
 The bounds are the package's own, applied to whole months with rolling sums; `tests/live/test_watch_bench.py`
 holds every look of a run against `live.guards`.
+
+A fall is one of a route that was certified with an acceptance of 0.80 and has a guard at 0.60. Each answer has its own
+acceptance (a beta distribution around the truth) and length. Counters are read once a minute and cost nothing; canaries
+cost the server's time, of which the duty is the share. What decides is `live/guards/fall_detection.py`, with the error
+of a policy of 30 days.
 """
 
 import argparse
-import json
 import math
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist, median
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gatekeeper.analysis.stats import intervals, sequential
 from gatekeeper.core.judgement import Estimate
-from gatekeeper.core.policy import Guard, Policy
+from gatekeeper.core.policy import Guard, Policy, Watch
+from gatekeeper.live.guards import fall_detection
+from gatekeeper.live.guards.fall_detection import WeightedValue
 from gatekeeper.live.guards.guard_judgement import STRETCHES, GuardContext, round_error
-from gatekeeper.live.guards.guard_values import MIN_SHARE_VALUES, median_bounds, median_min_values, share_bounds
+from gatekeeper.live.guards.guard_values import (
+    LEAST_SPREAD,
+    MIN_SHARE_VALUES,
+    counter_units,
+    median_bounds,
+    median_min_values,
+    share_bounds,
+)
+from gatekeeper.live.running.deployed_server import CounterGain
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -331,27 +344,122 @@ def print_losses(rows: Sequence[Row]) -> None:
         print(f"{row.condition:<32}{row.truth:<28}{row.turned_down:>8.0%}{pairs:>8}{late:>9}{spent:>11}")
 
 
+LONGEST, SHORTEST = 256, 64
+"""Tokens of an answer; the policy knows the longest."""
+DRAFT = 4
+FOR_S = 300.0
+"""How long the guard has to be crossed: one window of five minutes."""
+SHARES = 2 * (3 + 1)
+"""Of a route's error with three guards: one share each, and one for two detections of a fall."""
+HEALTHY_S, FALLEN_S = 6 * 3600.0, 4 * 3600.0
+"""Healthy time before a fall, and after it."""
+FELL_TO = (0.5, 0.4, 0.1)
+DIFFER = 0.15
+"""Deviation of one answer's acceptance in a fall."""
+SOURCES = (
+    *((f"counters: {rate:g} answers a minute", rate, 0.0) for rate in (2.0, 5.0, 20.0)),
+    *((f"canaries: duty {duty:.0%}, {count} workloads", 0.0, 2 * 3.0 * count / duty)
+      for count in (1, 3) for duty in (0.02, 0.05, 0.10, 0.20)),
+)  # fmt: skip
+"""Answers a minute of the traffic; or the seconds from canary to canary, whose pair takes twice 3 s of the duty."""
+
+
+def evidence(every_s: float) -> float:
+    """Return the evidence that a fall needs, if a value comes every so many seconds."""
+    return fall_detection.compute_needed_evidence(MONTH_S / every_s, Watch().false_alarms / SHARES)
+
+
+def draw_acceptance(mean: float, differ: float, count: int, random: np.random.Generator) -> np.ndarray:
+    """Draw the acceptance of so many answers."""
+    total = mean * (1 - mean) / differ**2 - 1
+    return random.beta(mean * total, (1 - mean) * total, count)
+
+
+def traffic(
+    per_minute: float, truths: Sequence[tuple[float, float]], differ: float, random: np.random.Generator
+) -> Iterator[CounterGain]:
+    """Yield what the counters gain minute by minute, for each true acceptance and the seconds it lasts."""
+    at = 0.0
+    for mean, seconds in truths:
+        arrived = random.poisson(per_minute, round(seconds / LOOK_S))
+        shares = draw_acceptance(mean, differ, int(arrived.sum()), random)
+        tokens = random.integers(SHORTEST, LONGEST + 1, len(shares))
+        rounds = np.maximum(1, np.round(tokens / (1 + DRAFT * shares)))
+        drafted = DRAFT * rounds
+        kept = np.round(drafted * shares)
+        ends = np.cumsum(arrived)
+        sums = [np.concatenate(([0.0], np.cumsum(one)))[ends] for one in (drafted, kept, rounds)]
+        for gains in zip(*(np.diff(one, prepend=0.0) for one in sums), strict=True):
+            at += LOOK_S
+            yield CounterGain(round(at * 1e9), *map(int, gains))
+
+
+def canary_answers(
+    every_s: float, truths: Sequence[tuple[float, float]], differ: float, random: np.random.Generator
+) -> Iterator[WeightedValue]:
+    """Yield answers of canaries, one every so many seconds."""
+    at = 0.0
+    for mean, seconds in truths:
+        for share in draw_acceptance(mean, differ, round(seconds / every_s), random):
+            at += every_s
+            yield WeightedValue(round(at * 1e9), float(share))
+
+
+def turned_down(units: Sequence[WeightedValue], need: float) -> float | None:
+    """Return the second at which a route is turned down: a fall is detected, and its evidence lasts long enough."""
+    reached, since = 0.0, 0
+    for unit in units:
+        since = unit.at_ns if reached <= 0 else since
+        reached = max(0.0, reached)
+        reached = min(
+            need + fall_detection.ABOVE,
+            reached + fall_detection.step(unit.value, unit.weight, BOUNDS["acceptance_rate"], LEAST_SPREAD),
+        )
+        if reached >= need and unit.at_ns - since >= FOR_S * 1e9:
+            return unit.at_ns / 1e9
+    return None
+
+
+def print_falls(runs: int, seed: int) -> None:
+    """Print the minutes until a fall of acceptance turned a route down: in the median run, and in nine of ten."""
+    print("| seen by |", " | ".join(f"to {mean:.2f}" for mean in FELL_TO), "|")
+    print("|---" * (1 + len(FELL_TO)) + "|")
+    for name, rate, every_s in SOURCES:
+        cells = []
+        for mean in FELL_TO:
+            random = np.random.default_rng([seed, round(100 * mean), round(100 * (rate or every_s))])
+            truths = [(CERTIFIED["acceptance_rate"], HEALTHY_S), (mean, FALLEN_S)]
+            waits = []
+            for _ in range(runs):
+                if rate:
+                    units, need = counter_units(traffic(rate, truths, DIFFER, random), LONGEST), evidence(LOOK_S)
+                else:
+                    units = [*canary_answers(every_s, truths, DIFFER, random)]
+                    need = evidence(LOOK_S / Watch().canaries)
+                down = turned_down(units, need)
+                if down is not None and down > HEALTHY_S:
+                    waits.append((down - HEALTHY_S) / 60)
+            waits.sort()
+            enough = len(waits) >= 0.9 * runs
+            seen = f"{len(waits) / runs:.1%} in 4 h"
+            cells.append(f"{median(waits):.0f}, {waits[math.ceil(0.9 * runs) - 1]:.0f}" if enough else seen)
+        print(f"| {name} |", " | ".join(cells), "|", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=1000, help="per truth and condition")
+    parser.add_argument("--runs", type=int, default=400, help="per truth and condition")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
+    parser.add_argument("--falls", action="store_true", help="how soon a fall of acceptance is seen")
+    options = parser.parse_args()
     begun = time.perf_counter()
-    healthy = [months(one, truth, given.runs, given.seed) for one in CONDITIONS for truth in HEALTHY]
-    lost = [losses(one, truth, given.runs, given.seed) for one in CONDITIONS for truth in LOSSES]
-    if given.json:
-        told: dict[str, Any] = {"healthy": [asdict(row) for row in healthy], "losses": [asdict(row) for row in lost]}
-        print(
-            json.dumps(
-                {"runs": given.runs, "seed": given.seed, "error": error_of(policy(CONDITIONS[0])), **told}, indent=1
-            )
-        )
+    if options.falls:
+        print_falls(options.runs, options.seed)
         return
-    print_months(healthy)
-    print_losses(lost)
+    print_months([months(one, truth, options.runs, options.seed) for one in CONDITIONS for truth in HEALTHY])
+    print_losses([losses(one, truth, options.runs, options.seed) for one in CONDITIONS for truth in LOSSES])
     error, took = error_of(policy(CONDITIONS[0])), time.perf_counter() - begun
-    print(f"{given.runs} runs a row, error {error:.2g} a look, in {took:.0f} s")
+    print(f"{options.runs} runs a row, error {error:.2g} a look, in {took:.0f} s")
 
 
 if __name__ == "__main__":
