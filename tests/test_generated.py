@@ -8,9 +8,9 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from gatekeeper.core.backend_registry import SERVERS
-from tests.builders import servers
+from tests.builders import faults, servers
 from tests.builders.project_folder import ROOT
-from tools import build_site, write_reference, write_schema
+from tools import build_site, write_fault_matrix, write_reference, write_schema
 
 GENERATE = "run ./run generate"
 LOCK = "run python tools/lock_runtime.py"
@@ -33,6 +33,11 @@ def test_the_reference_says_what_the_program_does() -> None:
 def test_the_schema_is_what_the_model_says() -> None:
     """The schema beside the SLO files is that of the model that reads them, byte for byte."""
     assert write_schema.SCHEMA.read_text("utf-8") == write_schema.text(), GENERATE
+
+
+def test_the_page_of_faults_counts_the_matrix() -> None:
+    """docs/faults.md has the number of rows of each table in tests/faults/matrix."""
+    assert faults.PAGE.read_text("utf-8") == write_fault_matrix.page(), GENERATE
 
 
 def test_llms_txt_lists_the_sidebar() -> None:
