@@ -1,26 +1,18 @@
 """A rehearsal: a whole run of the real pipeline in memory, on a scripted subject and its virtual clock.
 
-    python -m bench.rehearsal slos/m4-24gb.toml                 # the machine's own rates, then 0.9x, 1.0x, 1.3x, 1.6x
-    python -m bench.rehearsal slos/m4-24gb.toml --truth 1.3 --fault leak --machine m4
-
-As a command it takes the objectives, canaries and profile of an SLO file, and a machine's rates from `bench/machines`
-(`bench.simulated_mac`); it prints the outcome, and how long the run would have taken on that machine, stage by stage.
-
 It makes the same sweep, soak and `conclude` as `certify`, without files and manifest, so that thousands of runs with a
 known truth are affordable. Where the SLO has an objective on the host, the memory that the script sets is sampled once
 per virtual second instead of a real host's.
 """
 
-import argparse
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-from bench.simulated_mac import FAULTS, MACHINES, Host, host_of, script_of
+from bench.simulated_mac import Host
 from gatekeeper.analysis.conclude import conclude
 from gatekeeper.analysis.follow_ups import FOLLOW_UPS
 from gatekeeper.analysis.metrics.host.host_series import host_segment
@@ -32,10 +24,8 @@ from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.backends.scripted.script import Script
 from gatekeeper.backends.scripted.scripted_backend import ScriptedBackend, readings
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.judgement import Outcome
 from gatekeeper.core.records import Generation, HostSample, Reading, StoredRecords
 from gatekeeper.core.slo import Profile, Slo
-from gatekeeper.core.system import inputs
 from gatekeeper.run.follow_ups import send
 from gatekeeper.run.requests import Client, Recorder
 from gatekeeper.run.stages.soak import SoakTask, soak
@@ -232,63 +222,3 @@ def _keep(case: Case) -> Case:
 
 def _ignore(_kind: str, _detail: dict[str, object]) -> None:
     pass
-
-
-EXACTNESS = ("forced_check", "plain_words", "near_ties", "replay", "log_probabilities", "numerics")
-"""The follow-ups that compare words."""
-TRUTHS = (None, 0.9, 1.0, 1.3, 1.6)
-"""None: the machine's own rates."""
-
-
-def main() -> None:
-    """Rehearse an SLO file on a machine's rates and print a line for each truth."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("slo", type=Path)
-    parser.add_argument("--machine", default="m4", choices=sorted(path.stem for path in MACHINES.glob("*.toml")))
-    parser.add_argument(
-        "--truth", type=_truth, action="append", help="natural, or a ratio of speeds; again for another"
-    )
-    parser.add_argument("--fault", default="none", choices=FAULTS)
-    parser.add_argument("--flips", type=float, default=0.0, help="share of tokens that numerics change (default: none)")
-    parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
-    read = inputs.read(given.slo)
-    rows = [
-        _text(
-            truth,
-            rehearse(
-                read.slo,
-                read.canaries,
-                script_of(given.machine, read.slo, read.canaries, truth, given.fault, given.flips),
-                given.seed,
-                profile=read.profile,
-                host=host_of(read.slo, given.fault),
-            ),
-        )
-        for truth in given.truth or TRUTHS
-    ]
-    print("\n".join(rows))
-
-
-def _truth(written: str) -> float | None:
-    return None if written == "natural" else float(written)
-
-
-def _text(truth: float | None, run: Rehearsed) -> str:
-    """Return how a run ends, how long each stage takes, and why not everything is promoted."""
-    verdict, total = run.verdict, sum(run.seconds.values()) / 60
-    minutes = ", ".join(f"{name} {seconds / 60:.1f}" for name, seconds in run.seconds.items())
-    exactness = sum(run.seconds.get(name, 0.0) for name in EXACTNESS) / 60
-    name = "natural" if truth is None else f"{truth:.2f}x"
-    took = f"after {total:.0f} min ({minutes}; exactness {exactness:.1f})"
-    lines = [f"{name}: {verdict.outcome} (exit code {verdict.exit_code}) {took}"]
-    lines.append(", ".join(f"{workload.name} {workload.outcome}" for workload in verdict.workloads))
-    for owner, checks in (("host", verdict.host_checks), *((one.name, one.checks) for one in verdict.workloads)):
-        missed = (check for check in checks if check.outcome is not Outcome.PASS)
-        lines += [f"{owner}: {check.metric}: {check.because}" for check in missed]
-    lines += [f"{step.workload}: {step.because}" for step in verdict.transitions]
-    return "\n    ".join(lines)
-
-
-if __name__ == "__main__":
-    main()

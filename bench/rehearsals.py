@@ -1,7 +1,7 @@
 """Every shipped SLO file on a simulated machine of its kind: promoted, graded back and unproven, as one table.
 
     python -m bench.rehearsals                       # all of them: a few minutes on two cores
-    python -m bench.rehearsals m3-ultra-512gb mtplx  # some
+    python -m bench.rehearsals m3-ultra-512gb --why  # some, with every reason
     python -m bench.rehearsals --write               # also into bench/published/rehearsals.txt
 
 A row is a whole run of the real pipeline on the rates of `bench/machines`: on its own rates, or with times of drafting
@@ -104,6 +104,17 @@ def rehearsals(names: Iterable[str] = MACHINE_OF) -> Iterator[Rehearsal]:
             yield Rehearsal(name, None, "wired")
 
 
+def reasons(run: Rehearsed) -> Iterator[str]:
+    """Yield how long each stage takes, and why what is not promoted is not."""
+    yield ", ".join(f"{stage} {seconds / 60:.1f} min" for stage, seconds in run.seconds.items())
+    workloads = run.verdict.workloads
+    for owner, checks in (("host", run.verdict.host_checks), *((one.name, one.checks) for one in workloads)):
+        for check in checks:
+            if check.outcome is not Outcome.PASS:
+                yield f"{owner}: {check.metric}: {check.because}"
+    yield from (f"{step.workload}: {step.because}" for step in run.verdict.transitions)
+
+
 _NAMED = re.compile(r"\b[a-z]+(?:_[a-z0-9]+)+(?=:)")
 """The metrics and findings that a reason names."""
 
@@ -166,8 +177,13 @@ def main() -> None:
     parser.add_argument(
         "--write", action="store_true", help="also write the tables into bench/published/rehearsals.txt"
     )
+    parser.add_argument("--why", action="store_true", help="print every reason instead of the tables")
     parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args()
+    if given.why:
+        for rehearsal in rehearsals(given.slo or MACHINE_OF):
+            print(f"{rehearsal.slo}, {rehearsal.told}:", *reasons(rehearsal.run()), sep="\n    ", flush=True)
+        return
     with ProcessPoolExecutor(given.jobs) as pool:
         rows = []
         for row in pool.map(Rehearsal.row, rehearsals(given.slo or MACHINE_OF)):

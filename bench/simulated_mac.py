@@ -52,7 +52,6 @@ CALM = {
 """What a host shows that has memory to spare and is cool."""
 IDLE_S = 5.0
 """Seconds before the first request, in which its GPU is idle."""
-FAULTS = ("none", "leak", "throttle", "squeeze", "tools", "blind", "unstable", "wired")
 Host = Callable[[float], Mapping[str, float]]
 """The values that a host shows, by the seconds since the first sample."""
 
@@ -63,18 +62,14 @@ def script_of(
     canaries: Mapping[str, Sequence[Canary]],
     truth: float | None,
     fault: str = "none",
-    flips: float = 0.0,
 ) -> dict[str, Any]:
-    """Return the script of the subject of *slo* on *machine*, whose best setting decodes *truth* times as fast.
-
-    Numerics change a share *flips* of the tokens of drafted answers.
-    """
+    """Return the script of the subject of *slo* on *machine*, whose best setting decodes *truth* times as fast."""
     written = tomllib.loads((MACHINES / f"{machine}.toml").read_text())
     rates: dict[str, Any] = written["rates"]
     folders = {name: Path(name) for name in (slo.subject.target, *slo.subject.drafts)}
     backend = open_backend(slo.subject, models=folders, base=Path(), logs=Path())
     rates["sight"] = [one.name.lower() for one in Sight if one.name and one in backend.sight]
-    rates["shares_process"], rates["flips"] = backend.shares_process, flips
+    rates["shares_process"] = backend.shares_process
     by_name = rates["draft_token"]
     if isinstance(by_name, dict):
         rates["draft_token"] = {draft: by_name[_ending(draft, by_name)] for draft in slo.subject.drafts}
