@@ -100,16 +100,6 @@ def test_a_ratio_that_was_not_measured_is_not_a_missing_gain() -> None:
     assert "unproven" == conclude(replace(case, soaks={name: StoredRecords(short)})).verdict.outcome
 
 
-def test_required_speculation_that_is_graded_back_blocks() -> None:
-    """A workload that requires speculation and ends in plain decoding is exit code 1; its transition says why."""
-    conclusion = concluded(bare({"hard": LOSING}))
-
-    assert (1, "graded_back") == (conclusion.verdict.exit_code, conclusion.verdict.outcome)
-    (step,) = conclusion.verdict.transitions
-    assert ("hard", {"draft": None}) == (step.workload, step.after)
-    assert step.because.startswith("sweep: ")
-
-
 def test_a_fail_steps_down_and_is_certified_again() -> None:
     """A failed objective needs a new soak at the next step, logged with time and reason."""
     case = bare({"easy": WINNING})
@@ -134,16 +124,6 @@ def test_a_fail_steps_down_and_is_certified_again() -> None:
     assert {"fail"} == {
         check["outcome"] for step in steps for check in step["checks"] if check["metric"] in step["because"]
     }
-
-
-def test_a_lower_step_can_be_promoted() -> None:
-    """The shorter draft passes the objective that the longer one failed: promoted at that step."""
-    case = with_soak(bare({"easy": WINNING}), conclude(bare({"easy": WINNING})).needs[0], FAILING)
-
-    verdict = concluded(case).verdict
-
-    assert (0, {"draft": "heavy", "num_draft_tokens": 2}) == (verdict.exit_code, verdict.workloads[0].setting)
-    assert 1 == len(verdict.transitions)
 
 
 def test_a_settled_workload_is_not_soaked_again() -> None:

@@ -19,19 +19,6 @@ def test_ticks_see_their_own_instant() -> None:
     assert ([1 * 10**9, 2 * 10**9, 3 * 10**9], 3_500_000_000) == (instants, clock.now_ns())
 
 
-def test_ticks_end_when_told() -> None:
-    """A stopped tick is not called again, whatever else happens."""
-    clock, ticks = VirtualClock(), []
-    stop = clock.every(10**9, lambda: ticks.append("one"))
-    clock.every(2 * 10**9, lambda: ticks.append("two"))
-
-    clock.sleep(2)
-    stop()
-    clock.sleep(2)
-
-    assert (2, 2) == (ticks.count("one"), ticks.count("two"))
-
-
 @given(st.lists(st.floats(-1, 5), max_size=20))
 def test_time_never_goes_back(waits: list[float]) -> None:
     """A negative wait waits for nothing; wall time moves with the monotonic one."""

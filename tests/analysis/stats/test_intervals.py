@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -243,32 +242,6 @@ def test_a_share_is_bounded_over_units(units: list[list[bool]], level: float) ->
     assert len(units) == interval.n
     assert pytest.approx(np.mean([np.mean(unit) for unit in units])) == interval.center
     assert interval.lo <= interval.center <= interval.hi
-
-
-@pytest.mark.whole
-@settings(max_examples=20, deadline=None)
-@given(st.data(), st.integers(1, 10), st.sampled_from([0.9, 0.95]))
-def test_a_share_of_units_holds_as_often_as_promised(data: Any, n: int, level: float) -> None:
-    """Whatever units there are, and however their marks depend on each other: over every sample of n units, weighted by
-    its chance, the mean share lies above `lo` and below `hi` at least as often as the level says.
-    """
-    kinds = data.draw(st.lists(st.lists(st.booleans(), min_size=1, max_size=3), min_size=1, max_size=3))
-    weights = data.draw(st.lists(st.integers(1, 50), min_size=len(kinds), max_size=len(kinds)))
-    chances = [weight / sum(weights) for weight in weights]
-    truth = sum(chance * sum(kind) / len(kind) for chance, kind in zip(chances, kinds, strict=True))
-    above = below = 0.0
-
-    for counts in product(range(n + 1), repeat=len(kinds)):
-        if sum(counts) != n:
-            continue
-        sample = [kind for kind, count in zip(kinds, counts, strict=True) for _ in range(count)]
-        interval = intervals.clustered_share({str(at): kind for at, kind in enumerate(sample)}, level)
-        assert isinstance(interval, Estimate)
-        likely = float(oracle.multinomial.pmf(counts, n, chances))
-        above += likely * (interval.lo <= truth + 1e-9)
-        below += likely * (truth <= interval.hi + 1e-9)
-
-    assert min(above, below) >= level - 1e-6
 
 
 def test_no_unit_is_no_share() -> None:

@@ -68,24 +68,6 @@ def test_the_best_is_chosen_where_it_is_clear() -> None:
     assert {"draft": "heavy", "num_draft_tokens": 3} == dict(choice.setting)
 
 
-def test_the_setting_that_does_the_work_soonest_is_the_fastest() -> None:
-    """A length at 2.6x for six of sixteen prompts and 0.85x for the rest has the larger mean ratio, 1.29x; the one
-    at 1.2x
-    everywhere does the same work sooner, as the first one does it 1.14x as fast.
-    """
-    plan = laid(slo(sweep=LENGTHS))
-    records = swept(plan, dict.fromkeys(ALL_LENGTHS, 0.9) | {"num_draft_tokens-2": 1.2})
-    names = [prompt.id for prompt in FROZEN]
-    records["default"] = [
-        replace(record, answer=steady(0.1 / (2.6 if names.index(record.canary) % 3 == 0 else 0.85), 16, text=WORDS))
-        for record in records["default"]
-    ]
-
-    measured = setting_results(sweep_answers(slo(sweep=LENGTHS), plan, records, "easy", FROZEN))
-
-    assert "num_draft_tokens-2" == max(measured, key=lambda result: result.center).trial.name
-
-
 @pytest.mark.parametrize(("ratio", "noise"), [(0.9, 0.01), (0.98, 0.02), (0.7, 0.2)])
 def test_nothing_beats_plain(ratio: float, noise: float) -> None:
     """Where no setting is proven faster than plain decoding, plain decoding is chosen."""

@@ -150,25 +150,6 @@ def test_a_resumed_sweep_leaves_out_what_its_records_say(shares: bool, most: int
     assert sum(map(len, asked(records).values())) == len(measured)
 
 
-def test_later_answers_change_no_earlier_look() -> None:
-    """What a look decides rests on the stretches before it alone."""
-    written = promised(stop="early")
-    plan, _ = run(written, STEEP)
-    _, every = run(promised(stop="never"), STEEP)
-    at = {(s.trial, s.key): b.stretch for b in plan.blocks for s in b.requests}
-
-    for stretch in (1, 2, 3):
-        first = {
-            name: [record for record in generations if at[name, record.key] < stretch]
-            for name, generations in measured(every).items()
-        }
-        up_to_stretch, all_of_it = (
-            early_stops(sweep_answers(written, plan, looked_at, "work"), stretch)
-            for looked_at in (first, measured(every))
-        )
-        assert up_to_stretch == all_of_it
-
-
 def measured(records: Records) -> Records:
     return {
         name: [record for record in generations if record.role is not Role.WARMUP]

@@ -171,21 +171,6 @@ def test_two_speeds_show_where_each_canary_answered_once() -> None:
     assert None is comparability.instability([record for record in once if record.answer.ended_ns < 2e9] + long)
 
 
-@given(st.integers(10, 40))
-def test_an_arm_of_two_speeds_is_unstable(count: int) -> None:
-    """4.44 and 30.5 tok/s in turn are no speed."""
-    speeds = (4.44, 30.5)
-    plain = [
-        answered(f"c-{number // 2}", seconds=20 / speeds[number % 2], arm="plain", pair=f"{number}")
-        for number in range(count)
-    ]
-
-    wild = comparability.instability(plain)
-
-    assert wild is not None
-    assert "4.4" in wild
-
-
 @given(st.integers(0, 11), st.integers(1, 12))
 def test_a_slow_start_is_no_unstable_arm_of_a_sweep(slow: int, once_more: int) -> None:
     """First answers at a third of the speed, in a row, are left out of a sweep's look at plain decoding; others stay,

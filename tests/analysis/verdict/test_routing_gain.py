@@ -126,16 +126,3 @@ def test_a_sweep_that_stopped_early_is_enough_with_canaries_in_common() -> None:
     says("sweeps", "a route is compared by its soak", gain.rests_on)
     assert isinstance(unknown, Missing)
     assert "canaries were answered at every setting" in unknown.because
-
-
-def test_a_route_is_as_fast_as_in_its_soak() -> None:
-    """A route that was lucky in the sweep, which chose it for that, counts with the speed of its soak."""
-    lucky, plan = SECONDS | {("default", "good"): 2.0}, SweepPlan(TRIALS, (), 1)
-    soaked = on_routes(SECONDS | {("default", "good"): 3.5})
-
-    by_sweep = gained(routing(slo(), plan, answers(lucky), EVEN, ROUTES))
-    with_soak = gained(routing(slo(), plan, answers(lucky), EVEN, ROUTES, soaked=soaked))
-
-    assert math.isclose(8 / 6, by_sweep.gain.center, rel_tol=0.01)
-    assert math.isclose(8 / 7.5, with_soak.gain.center, rel_tol=0.01)
-    says("sweeps", "a route is compared by the sweep", by_sweep.rests_on)

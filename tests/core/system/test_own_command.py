@@ -34,14 +34,6 @@ def test_a_program_that_is_not_on_path_is_named_by_its_path(installed: Path, mon
     assert "gatekeeper" == own_command.own_command()
 
 
-@pytest.mark.parametrize("argv", ["/usr/bin/pytest", "/nowhere/bin/gatekeeper"])
-def test_without_a_path_of_its_own_the_plain_name_is_left(argv: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Inside another program, and where the program is gone."""
-    monkeypatch.setattr(sys, "argv", [argv])
-
-    assert "gatekeeper" == own_command.own_command()
-
-
 def test_models_are_downloaded_by_a_command_that_runs(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`hf` on PATH, else the one beside our Python, which an installed tool keeps to itself, else through uvx."""
     monkeypatch.setattr(sys, "executable", str(installed.with_name("python")))

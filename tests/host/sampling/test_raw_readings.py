@@ -68,19 +68,6 @@ def test_a_tool_that_is_missing_fails_or_prints_anything_is_a_reading_too(health
 
 
 @pytest.mark.usefixtures("as_mac")
-def test_a_parser_that_breaks_leaves_the_text(healthy_mac: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bug of a parser is an error of its source alone, beside the text that caused it."""
-    healthy_mac("ps", "echo ' 25.0 /usr/libexec/x'")
-    monkeypatch.setattr(raw_readings, "_parse_output", lambda *_: 1 / 0)
-
-    (ps,) = by_source()["ps"]
-
-    assert ps["error"].startswith("ZeroDivisionError")
-    assert "/usr/libexec/x" in ps["out"]
-    assert {"background_cpu": "parse_error"} == ps["missing"]
-
-
-@pytest.mark.usefixtures("as_mac")
 def test_what_the_user_runs_is_not_shown(healthy_mac: StandIn) -> None:
     """Of ps, only programs of the system are kept; how many others there are is said."""
     healthy_mac(

@@ -1,11 +1,9 @@
 """The sampler: deadlines, lateness, gaps, faults, on the machine's clock and on a virtual one."""
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -17,9 +15,7 @@ from gatekeeper.host import Sampler
 from gatekeeper.host.macos import powermetrics
 from gatekeeper.host.sources import UNITS, DirectSource, Values
 from gatekeeper.report import host_table
-from tests.builders import mac_tools
 from tests.builders.golden_words import says
-from tests.builders.mac_tools import prints
 from tests.host.conftest import PATIENCE, StandIn
 
 SECOND = 10**9
@@ -185,20 +181,6 @@ def test_an_unknown_platform_is_the_users_mistake() -> None:
     says("host", "an unknown platform is the users mistake", caught.value.message)
 
     assert caught.value.hint == "did you mean 'macos'?"
-
-
-def test_virtual_minutes_do_not_run_real_tools_each_second(healthy_mac: StandIn) -> None:
-    """Ten virtual minutes give six hundred samples from the few runs that their real time allows."""
-    healthy_mac("vm_stat", f'echo x >> "$0.calls"; {prints(mac_tools.vm_stat())}')
-    clock, collected = VirtualClock(), list[HostSample]()
-
-    with host.Sampler("macos", clock=clock, pids=tuple, record=collected.append):
-        clock.sleep(600)
-
-    calls = (Path(os.environ["PATH"]) / "vm_stat.calls").read_text().split()
-    assert {"ok"} == {sample.values["memory_headroom"].status for sample in collected}
-    assert len(collected) == 601
-    assert len(calls) < 100
 
 
 def test_watch_without_tools_hints_at_what_to_install(stand_in: StandIn) -> None:

@@ -81,19 +81,6 @@ def test_a_pair_that_fits_is_added_up_and_not_complained_of() -> None:
     assert twice > alone + 1e9
 
 
-def test_memory_that_others_hold_now_is_said_with_who_holds_it() -> None:
-    """3 GB can be had of 24: weights, caches, load and headroom need more."""
-    fit = fitted(slo(), model("t", 4.6e9), model("d", 0.6e9), system=3e9)
-
-    (complaint,) = memory_fit.short_now(fit.needed_now, 3.03e9, lambda: "Chrome Helper 4.1 GB")
-
-    assert ("weak", "free memory") == (complaint.weight, complaint.about)
-    assert "Chrome Helper 4.1 GB" in complaint.hint
-    assert [] == memory_fit.short_now(fit.needed_now, fit.needed - 3e9, str)
-    assert 1 == len(memory_fit.short_now(fit.needed_now, fit.needed - 3e9 - 1, str))
-    assert [] == memory_fit.short_now(fit.needed_now, None, str)
-
-
 def test_a_floor_that_cannot_be_kept_ends_the_run() -> None:
     """Weights and load alone leave less than the floor: who holds the rest is named, and the line of the floor that
     can be

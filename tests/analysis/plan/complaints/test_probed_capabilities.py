@@ -50,16 +50,6 @@ def test_what_is_not_shown_is_not_seen(plain: dict[str, object], drafted: dict[s
     assert EVERYTHING & ~lost == confirmed_sight(glance, EVERYTHING, uncached=False)
 
 
-@pytest.mark.parametrize(
-    "shown", [Sight.TOKEN_COUNT, Sight.ARRIVALS, Sight.COLD, Sight.ROUNDS, Sight.CLAIMED_ROUNDS, Sight.PROMPT_TIME]
-)
-def test_what_is_shown_counts_whatever_was_forecast(shown: Sight) -> None:
-    """Two answers add to a forecast what they show and it lacks."""
-    plain, drafted = (replace(answer, claims=replace(answer.claims, prompt_seconds=0.1)) for answer in (PLAIN, DRAFTED))
-
-    assert shown in confirmed_sight(ProbeAnswers(plain, drafted), EVERYTHING & ~shown, uncached=False)
-
-
 def test_a_short_answer_shows_no_stream() -> None:
     """An answer of one token in one piece neither adds arrivals to a forecast nor takes them."""
     glance = ProbeAnswers(replace(PLAIN, arrivals=(Arrival(8, 1),), output_tokens=1), None)

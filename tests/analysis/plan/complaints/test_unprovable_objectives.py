@@ -51,6 +51,14 @@ REFUSED: dict[str, tuple[Slo, int, str, str]] = {
     },
     "the error is split over three steps": (slo(LONG_TAIL), 79, "needs 80 distinct canaries", "add 1 canaries"),
     "and so it is for a share": (slo(SHARE, **ONE_LOOK), 79, "5.000 % is allowed", "add canaries, to 80"),
+    # Its first look, after a sixth of the longest duration, has a third of the error.
+    "a soak that may continue": (
+        slo(SHARE, **ONE_RUNG, soak={"duration": 600, "max_duration": 3600}), 80, "", "add canaries, to 81",
+    ),
+    # The sweep chooses on half of the canaries and the soak proves on the other.
+    "an interval for prompts like them": (
+        slo({**LONG_TAIL, "scope": "population"}, **ONE_RUNG, **ONE_LOOK), 117, "the workload has 58 ", "add 2 ",
+    ),
     "a p99 of prompts like them": (
         slo(objective("itl_p99", at_most=1.0, scope="population")), 200, "", "itl_p95",
     ),
@@ -269,32 +277,6 @@ def test_a_population_share_needs_its_canaries(promise: dict[str, Any]) -> None:
     assert complaint.hint.startswith("add canaries, to 59")
     assert [] == found(beyond, 59, CACHES)
     assert [] == found(slo(promise, **plan), 8, CACHES)
-
-
-def test_a_soak_that_may_continue_asks_for_more_canaries_of_a_share() -> None:
-    """Its first look, after a sixth of the longest duration, has a third of the error: 81 canaries for 59."""
-    promise = objective("error_rate", at_most=0.05, scope="population")
-    written = slo(promise, **ONE_RUNG, soak={"duration": 600, "max_duration": 3600})
-
-    complaint = only(found(written, 80))
-
-    assert complaint.hint.startswith("add canaries, to 81")
-    says("complaints", "a soak that may continue asks for more canaries of a share", complaint.message)
-    assert [] == found(written, 81)
-
-
-@pytest.mark.parametrize(("metric", "most"), [("throughput_ratio", 9), ("ttft", 9), ("itl_p95", 117)])
-def test_an_interval_for_a_population_needs_twice_the_canaries(metric: str, most: int) -> None:
-    """The sweep chooses on half of the canaries and the soak proves on the other: five of ten, 59 of 118."""
-    promise = objective(metric, **({"at_least": 1.16} if metric == "throughput_ratio" else {"at_most": 1.0}))
-    written = slo({**promise, "scope": "population"}, **ONE_RUNG, **ONE_LOOK)
-
-    complaint = next(complaint for complaint in found(written, most) if metric in complaint.about)
-
-    assert f"the workload has {most // 2} " in complaint.message
-    assert complaint.hint.startswith("add 2 canaries")
-    assert "never" == complaint.weight
-    assert [] == [complaint for complaint in found(written, most + 1) if complaint.weight == "never"]
 
 
 @pytest.mark.parametrize("counter", [Sight.ROUNDS, Sight.CLAIMED_ROUNDS, Sight.NOTHING])
