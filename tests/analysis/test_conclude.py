@@ -307,9 +307,9 @@ def test_a_setting_set_by_hand_has_no_sweep_and_no_ladder() -> None:
 
 
 def test_a_draft_that_loses_after_another_workload_is_named_by_the_sweep() -> None:
-    """A draft that accepts a tenth right after a longer request loses on short prompts, so that no soak drafts
-    there: the
-    sweep alone, of eight canaries twice, says what the loss depends on; with the same acceptance throughout nothing is.
+    """A draft that accepts a tenth right after a longer request loses on short prompts, so that no soak drafts there:
+    the sweep alone, of eight canaries twice, says what the loss depends on; with the same acceptance throughout nothing
+    is.
     """
     case = bare({"short": LOSING, "long": WINNING}, optional=("short", "long"), sweep={"repeats": 2, "budget": 16})
 

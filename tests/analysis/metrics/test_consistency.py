@@ -80,10 +80,9 @@ def test_tokens_that_no_text_carries_are_a_contradiction() -> None:
 
 
 def test_reasoning_that_is_not_shown_is_named_as_the_likely_reason() -> None:
-    """Two words after three hundred tokens, which came late: the sentence says what counts so, and the advice what
-    to do.
-    The same tokens in an answer that began at once were dropped, and no reasoning is blamed. Where the server counts
-    its reasoning apart, nothing contradicts.
+    """Two words after three hundred tokens, which came late: the sentence says what counts so, and the advice what to
+    do. The same tokens in an answer that began at once were dropped, and no reasoning is blamed. Where the server
+    counts its reasoning apart, nothing contradicts.
     """
 
     def arms(first_s: float) -> PairedAnswers:

@@ -480,8 +480,7 @@ AT_ONCE: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("case", AT_ONCE)
 def test_answers_that_arrived_at_once_say_what_shows_a_speed(case: str) -> None:
     """They have no decode speed, whatever the server's own timings say; the reason counts them and says how long
-    answers
-    have to be, or that none is long enough: where the server sends them whole.
+    answers have to be, or that none is long enough: where the server sends them whole.
     """
 
     def whole(number: int) -> Answer:

@@ -15,9 +15,8 @@ def drafted(number: int, accepted: int, workload: str = "easy", canaries: int = 
 
 
 def test_an_acceptance_that_collapses_for_good_is_named() -> None:
-    """From the 24th of 40 answers on nothing is accepted: named with both figures, and no ratio rests on the
-    average. One
-    that comes back, or that differs from prompt to prompt, is no collapse.
+    """From the 24th of 40 answers on nothing is accepted: named with both figures, and no ratio rests on the average.
+    One that comes back, or that differs from prompt to prompt, is no collapse.
     """
     for_good = [drafted(number, 14 if number < 24 else 0) for number in range(40)]
     comes_back = [drafted(number, 0 if 16 <= number < 24 else 14) for number in range(40)]

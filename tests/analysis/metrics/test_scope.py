@@ -108,8 +108,8 @@ def judged(paired: PairedAnswers, **written: Any) -> Any:
 
 
 def test_a_check_names_its_scope_and_what_would_decide_it() -> None:
-    """Sentence and document name these canaries or prompts like them; repeats narrow the first interval, and
-    only other canaries the second.
+    """Sentence and document name these canaries or prompts like them; repeats narrow the first interval, and only other
+    canaries the second.
     """
     paired = evidence(*unlike(4))
     close = math.exp(math.log(known(estimate("throughput_ratio", paired)).center) - 0.002)
@@ -134,8 +134,7 @@ def test_a_check_names_its_scope_and_what_would_decide_it() -> None:
 @pytest.mark.whole
 def test_a_bound_for_prompts_like_them_rests_on_canaries_the_choice_has_not_seen() -> None:
     """Of 24 canaries the sweep sends 12 and the objective on the population rests on the other 12, the one on the
-    frozen
-    set on all; where the sweep has sent them all, nothing is proven for other prompts.
+    frozen set on all; where the sweep has sent them all, nothing is proven for other prompts.
     """
     ratio = {"metric": "throughput_ratio", "at_least": 1.1, "why": "it must pay"}
     written = rehearsal.slo(

@@ -30,8 +30,8 @@ def path(written: Slo, start: Setting) -> list[tuple[str, Setting]]:
 
 
 def test_each_step_once_in_order() -> None:
-    """The next lower swept length, the next draft at that length, plain decoding, nothing; a step that leads
-    nowhere, as from the shortest length or the last draft, is passed over.
+    """The next lower swept length, the next draft at that length, plain decoding, nothing; a step that leads nowhere,
+    as from the shortest length or the last draft, is passed over.
     """
     steps = path(slo(sweep=LENGTHS), heavy(4))
     assert ["lighter-draft", "autoregressive"] == [step for step, _ in path(slo(sweep=LENGTHS), heavy(2))]

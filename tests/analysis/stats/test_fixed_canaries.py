@@ -43,9 +43,8 @@ def bounded(interval: Estimate | None) -> Estimate:
 
 @pytest.mark.parametrize("level", [0.95, 0.975])
 def test_two_answers_each_are_students_interval_within_canaries(level: float) -> None:
-    """Twelve canaries, each 3 % above and below its own height: the pooled deviation over the root of 24, with
-    scipy's t
-    on 12 degrees. How far canaries lie apart is not in it.
+    """Twelve canaries, each 3 % above and below its own height: the pooled deviation over the root of 24, with scipy's
+    t on 12 degrees. How far canaries lie apart is not in it.
     """
     first = [(at, at + (-1) ** at * 0.03) for at in range(12)]
     second = [(at, at - (-1) ** at * 0.03) for at in range(12)]
@@ -144,8 +143,8 @@ def test_what_shows_no_noise_bounds_no_quantile() -> None:
 @pytest.mark.parametrize("kind", ["one pair and the sweep's", "two pairs", "heavy tails", "noise of both arms lasts"])
 def test_each_bound_for_these_canaries_holds_as_often_as_promised(kind: str) -> None:
     """With canaries held fixed, 12 % apart, the true mean lies above `lo` and below `hi` in 95 of 100 runs each, within
-    the error of the simulation, and six intervals of seven are narrower than three quarters of the one for prompts
-    like them.
+    the error of the simulation, and six intervals of seven are narrower than three quarters of the one for prompts like
+    them.
     """
     runs, above, below, narrower = 300, 0, 0, 0
     for seed in range(runs):

@@ -102,7 +102,9 @@ def test_geometric_mean_weighs_each_canary_once_and_scales(ratios: list[list[flo
     """The mean of log ratios, however often a canary was sent; faster everywhere is as much faster in both bounds."""
     interval, scaled = (
         known(
-            intervals.geometric_mean_ratio({str(at): [by * one for one in row] for at, row in enumerate(ratios)}, 0.95)
+            intervals.geometric_mean_ratio(
+                {str(at): [by * ratio for ratio in row] for at, row in enumerate(ratios)}, 0.95
+            )
         )
         for by in (1.0, factor)
     )

@@ -108,9 +108,8 @@ def chosen(written: Slo, plan: SweepPlan, records: Records, *, required: bool = 
 
 
 def test_a_setting_that_is_clearly_worse_is_abandoned() -> None:
-    """The slower setting gets few canaries, the winner is chosen as from a whole sweep, and the reason names what
-    was left
-    out; no request is sent that is not needed, and no arm gets more than another within a round.
+    """The slower setting gets few canaries, the winner is chosen as from a whole sweep, and the reason names what was
+    left out; no request is sent that is not needed, and no arm gets more than another within a round.
     """
     early, never = promised(), promised(stop="never")
     (plan, stopped), (full_plan, full) = run(early, STEEP), run(never, STEEP)
@@ -167,8 +166,7 @@ def test_answers_that_fail_decide_nothing_early() -> None:
 
 def test_values_of_two_knobs_do_not_compete() -> None:
     """One knob at a time, a value is stopped by the default or a value of its own knob: the lighter draft stays,
-    although
-    another length is far faster, as the best values of both are combined.
+    although another length is far faster, as the best values of both are combined.
     """
     subject = {"backend": "scripted", "target": "t", "drafts": ["heavy", "light"], "script": "truth.json"}
     written = promised(subject=subject, draft=["heavy", "light"])

@@ -111,9 +111,8 @@ def test_a_cache_that_the_other_arm_fills_is_found() -> None:
 
 @pytest.mark.parametrize("compared", [2, COUNT])
 def test_what_settings_differ_by_is_uncertain_in_all_canaries_alike(compared: int) -> None:
-    """The error of what repeats gain is that of a least-squares fit with a column for every canary and setting:
-    where few
-    canaries were repeated at the first setting, the second one's speed, and so the gain, is hardly known.
+    """The error of what repeats gain is that of a least-squares fit with a column for every canary and setting: where
+    few canaries were repeated at the first setting, the second one's speed, and so the gain, is hardly known.
     """
     random = np.random.default_rng(1)
     repeats = [(at, 0, False) for at in range(COUNT)]

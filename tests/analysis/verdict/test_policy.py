@@ -200,7 +200,7 @@ WATCHED: dict[str, tuple[list[dict[str, Any]], Measured, dict[str, float]]] = {
 
 @pytest.mark.parametrize("case", WATCHED)
 def test_what_is_guarded(case: str) -> None:
-    """Objectives by their own bound, and what nobody promised as it was measured."""
+    """Objectives by their own bound, and what no objective bounds as it was measured."""
     objectives, measured, expected = WATCHED[case]
 
     guards = written(ended("easy", "promoted", measured=measured), objective=objectives)["guard"]

@@ -190,9 +190,8 @@ def around(watts: float) -> Course:
     ],
 )
 def test_a_power_that_cannot_be_the_machines_is_missing(powers: dict[str, Any], reason: str) -> None:
-    """A value that stands still with or without outliers, no computer's, no higher than at rest, lower than its
-    parts, or
-    without the CPU: neither power nor energy is known, so neither passes nor fails.
+    """A value that stands still with or without outliers, no computer's, no higher than at rest, lower than its parts,
+    or without the CPU: neither power nor energy is known, so neither passes nor fails.
     """
     samples = soak(**AT_WORK | powers)
     names = ("system_power_mean", "system_energy_per_token") if "system_power" in powers else POWERS[0][:2]
@@ -346,9 +345,8 @@ def test_a_witness_that_left_early_or_slowed_down_is_none() -> None:
 )
 def test_a_gpu_sensor_that_measures_nothing_confirms_nothing(sensors: dict[str, Any], reason: str) -> None:
     """0 W, 0 Hz, one value, or no more than at idle leave no throttling unproven, with the sensor and the reason; a
-    steady
-    speed of the baseline requests still confirms it. macOS 27's power counters may read 0, an M4's frequency may be the
-    requested one.
+    steady speed of the baseline requests still confirms it. macOS 27's power counters may read 0, an M4's frequency may
+    be the requested one.
     """
     samples = soak(**BUSY | sensors)
 

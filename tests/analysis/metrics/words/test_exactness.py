@@ -133,8 +133,7 @@ def test_what_is_not_explained_by_a_tie_differs() -> None:
 )
 def test_text_alone_cannot_tell_one_flip_in_many_answers(alike: int, flipped: int, expected: tuple[float, ...]) -> None:
     """Answers that begin alike, and alike with a draft: a single near-tie can do it, so one of them counts, and the
-    share
-    that agrees lies between that of the others and all.
+    share that agrees lies between that of the others and all.
     """
     plain = [made("plain", answer(text=f"Sure: {at}"), f"c-{at}") for at in range(alike + flipped)]
     drafted = [

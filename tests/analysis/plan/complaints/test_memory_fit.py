@@ -82,9 +82,9 @@ def test_a_pair_that_fits_is_added_up_and_not_complained_of() -> None:
 
 
 def test_a_floor_that_cannot_be_kept_ends_the_run() -> None:
-    """Weights and load alone leave less than the floor: who holds the rest is named, and the line of the floor that
-    can be
-    kept, if there is one, or a command with such a floor. Where only caches and allowances are missing, it is a note.
+    """Weights and load alone leave less than the floor: who holds the rest is named, and the line of the floor that can
+    be kept, if there is one, or a command with such a floor. Where only caches and allowances are missing, it is a
+    note.
     """
     fit = fitted(slo(), model("t", 4.6e9), model("d", 0.6e9))
     held = 4.6e9 + 0.6e9 + 4e9

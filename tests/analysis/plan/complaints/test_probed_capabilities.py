@@ -69,8 +69,7 @@ def test_times_are_the_kernels_where_all_sound_answers_say_so() -> None:
 
 def test_log_probabilities_count_where_they_come() -> None:
     """Log-probabilities that did not come are taken from the forecast, with a finding each; those that came where
-    nothing
-    was forecast are added; without a request nothing changes.
+    nothing was forecast are added; without a request nothing changes.
     """
     logprobs = Sight.LOGPROBS | Sight.VERIFIED
     neither, likeliest = ProbeAnswers(PLAIN, DRAFTED, False, False), ProbeAnswers(PLAIN, DRAFTED, True)

@@ -39,9 +39,8 @@ def simulated(heights: np.ndarray, count: int, random: np.random.Generator) -> l
 
 
 def test_the_suggested_bound_is_proven_where_nothing_changed() -> None:
-    """A bound of 0.97 after ten minutes is refused. Two simulated soaks of the same system at the assumed noise
-    prove the
-    suggested one in seven of ten cases or more, and 0.97 itself in less than that.
+    """A bound of 0.97 after ten minutes is refused. Two simulated soaks of the same system at the assumed noise prove
+    the suggested one in seven of ten cases or more, and 0.97 itself in less than that.
     """
     written = promised(0.97)
     (complaint,) = complaints(written)

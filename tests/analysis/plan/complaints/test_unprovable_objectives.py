@@ -262,9 +262,8 @@ CACHES = replace(SEES_ALL, caches=True)
 
 @pytest.mark.parametrize("promise", SHARES, ids=lambda share: str(share["metric"]))
 def test_a_population_share_needs_its_canaries(promise: dict[str, Any]) -> None:
-    """5 % of all prompts is what 59 canaries can show at best at 95 %: 58 are refused with that number, as many as
-    59 are
-    not, and of the frozen set a few are enough.
+    """5 % of all prompts is what 59 canaries can show at best at 95 %: 58 are refused with that number, as many as 59
+    are not, and of the frozen set a few are enough.
     """
     plan = {"subject": WARM_TOO, "sweep": {"num_draft_tokens": [4]}, **ONE_LOOK}
     beyond = slo({**promise, "scope": "population"}, **plan)
