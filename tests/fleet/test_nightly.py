@@ -23,10 +23,7 @@ def night(folder: Path, environment: dict[str, str], *words: str) -> subprocess.
 
 
 def test_a_night_reports_and_keeps_the_exit_code(tmp_path: Path) -> None:
-    """What gatekeeper is started with: the SLOs and the hosts file reach it, its last line is the night's, its exit
-    code
-    that of the script.
-    """
+    """SLOs and hosts file reach gatekeeper, its last line is the night's, its exit code that of the script."""
     path = put_on_path(tmp_path / "bin", "/usr/bin:/bin", gatekeeper=GATEKEEPER)
 
     done = night(tmp_path, {"PATH": path}, "--fleet", "--hosts", "my hosts.toml", "a b.toml", "c.toml")

@@ -15,10 +15,7 @@ SLOS = ("one", "two", "three")
 
 
 def test_three_slos_are_certified_on_four_hosts(make_fleet: Make, ended: Ended) -> None:
-    """Twelve verdicts, though the cable of one host is pulled for a while and the controller is killed in the
-    middle: no
-    two runs overlap on a host, all four hosts overlap, and nothing is measured twice.
-    """
+    """Twelve verdicts, though a cable is pulled and the controller killed: none overlap on a host, all hosts do."""
     fleet = make_fleet(4, {name: {} for name in SLOS})
     files = [f"{name}.toml" for name in SLOS]
     fleet.hosts.hold()

@@ -1,7 +1,6 @@
 # ruff: noqa: SIM117 (a server, then its proxy, then a request: one line each)
 """Answers that were to be decoded plainly, and of which their server says that it drafted them."""
 
-import asyncio
 import gzip
 import json
 from pathlib import Path
@@ -133,18 +132,18 @@ async def holdout(path: Path, answer: bytes, backend: str = "llama-server", **he
         pytest.param(SSE, b"data: {%s}\n\n%s" % (CLAIM, b": \n\n" * (1 << 16)), id="comments after it"),
     ],
 )
-def test_a_claim_is_found_at_the_end_of_any_answer(tmp_path: Path, kind: str, answer: bytes) -> None:
+async def test_a_claim_is_found_at_the_end_of_any_answer(tmp_path: Path, kind: str, answer: bytes) -> None:
     """However long an answer or its last line is, the counts after its words turn every route off."""
-    not_plain, answers = asyncio.run(holdout(tmp_path, answer, **{"Content-Type": kind}))
+    not_plain, answers = await holdout(tmp_path, answer, **{"Content-Type": kind})
 
     assert ("plain decoding is not plain: of a plain answer, 5 tokens were drafted", 0) == (not_plain, answers)
 
 
-def test_what_a_server_repeats_of_a_request_is_no_claim(tmp_path: Path) -> None:
+async def test_what_a_server_repeats_of_a_request_is_no_claim(tmp_path: Path) -> None:
     """Deeper inside a long answer stands what a client may have written: it turns nothing off."""
     answer = DOCUMENT % (b"x" * (1 << 18), b'"metadata": {%s}, "usage": {"completion_tokens": 3}' % CLAIM)
 
-    assert ("", 1) == asyncio.run(holdout(tmp_path, answer, **{"Content-Type": JSON}))
+    assert ("", 1) == await holdout(tmp_path, answer, **{"Content-Type": JSON})
 
 
 @pytest.mark.parametrize(
@@ -154,23 +153,23 @@ def test_what_a_server_repeats_of_a_request_is_no_claim(tmp_path: Path) -> None:
         pytest.param(DOCUMENT % (b"x" * (1 << 18), b'"id": "1"'), {}, id="no claim at the end"),
     ],
 )
-def test_an_answer_whose_claim_cannot_be_read_is_no_evidence(
+async def test_an_answer_whose_claim_cannot_be_read_is_no_evidence(
     tmp_path: Path, answer: bytes, headers: dict[str, str]
 ) -> None:
     """Nothing shows that it was plain, and nothing that it was not: it is neither evidence nor an alarm."""
-    not_plain, answers = asyncio.run(holdout(tmp_path, answer, **{"Content-Type": JSON}, **headers))
+    not_plain, answers = await holdout(tmp_path, answer, **{"Content-Type": JSON}, **headers)
 
     assert ("", 0) == (not_plain, answers)
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_mtplx_says_by_its_mode_how_it_decoded(tmp_path: Path, *, streamed: bool) -> None:
+async def test_mtplx_says_by_its_mode_how_it_decoded(tmp_path: Path, *, streamed: bool) -> None:
     """Without counts the mode alone turns every route off, or leaves them on."""
     headers = {"Content-Type": SSE if streamed else JSON}
     answers = [(f"data: {text}\n\n" if streamed else text).encode() for text in (MTP, PLAIN)]
     (tmp_path / "ar").mkdir()
-    drafted = asyncio.run(holdout(tmp_path, answers[0], "mtplx", **headers))
-    plain = asyncio.run(holdout(tmp_path / "ar", answers[1], "mtplx", **headers))
+    drafted = await holdout(tmp_path, answers[0], "mtplx", **headers)
+    plain = await holdout(tmp_path / "ar", answers[1], "mtplx", **headers)
 
     assert "plain decoding is not plain: of a plain answer, its server says that it used a draft" == drafted[0]
     assert (0, ("", 1)) == (drafted[1], plain)

@@ -330,26 +330,25 @@ async def test_a_usage_that_cannot_be_switches_nothing_off(tmp_path: Path, count
         "gatekeeper.live.proxy_page.LiveDay.add",
     ],
 )
-def test_evidence_metrics_and_records_fail_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
+async def test_evidence_metrics_and_records_fail_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
     """A bug in one of them, or in what the page counts, leaves the others and the answers, and is said once."""
 
     def broken(*_: Any, **__: Any) -> None:
         raise OverflowError("integer division result too large for a float")
 
-    async def main() -> list[int]:
-        async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
-            monkeypatch.setattr(failing, broken)
-            for _ in range(3):
-                assert WHOLE == (await proxy.chat())[1]
-            async with proxy.session.get(proxy.url + "/metrics") as response:
-                metrics = await response.text()
-            benefit = proxy.routes.evidence.benefit("easy")
-            monkeypatch.undo()
-            assert benefit is not None
-            assert ["OverflowError" in message for message in proxy.said] == [True]
-            return [benefit.answers["speculative"], ended(metrics), len(proxy.records)]
-
-    counts = asyncio.run(main())
+    async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
+        monkeypatch.setattr(failing, broken)
+        for _ in range(3):
+            assert WHOLE == (await proxy.chat())[1]
+        async with proxy.session.get(proxy.url + "/metrics") as response:
+            metrics = await response.text()
+        benefit = proxy.routes.evidence.benefit("easy")
+        monkeypatch.undo()
+        assert benefit is not None
+        assert ["OverflowError" in message for message in proxy.said] == [True]
+        counts = [benefit.answers["speculative"], ended(metrics), len(proxy.records)]
 
     assert sorted(counts) == ([3, 3, 3] if "LiveDay" in failing else [0, 3, 3])
 
@@ -408,42 +407,33 @@ async def test_the_target_of_a_request_is_a_path(tmp_path: Path, target: bytes) 
         assert [] == server.requests
 
 
-def test_prompts_and_keys_are_recorded_nowhere(tmp_path: Path) -> None:
+async def test_prompts_and_keys_are_recorded_nowhere(tmp_path: Path) -> None:
     """Without --keep-prompts no record, metric or page holds the prompt, the answer or the key."""
+    async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
+        await proxy.chat({"messages": [{"role": "user", "content": "my secret"}]}, Authorization="Bearer sk-1")
+        texts = [(tmp_path / "live.jsonl").read_text(), *proxy.said]
+        for path in ("/metrics", "/"):
+            async with proxy.session.get(proxy.url + path) as response:
+                texts.append(await response.text())
 
-    async def main() -> str:
-        async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
-            await proxy.chat({"messages": [{"role": "user", "content": "my secret"}]}, Authorization="Bearer sk-1")
-            texts = [(tmp_path / "live.jsonl").read_text(), *proxy.said]
-            for path in ("/metrics", "/"):
-                async with proxy.session.get(proxy.url + path) as response:
-                    texts.append(await response.text())
-            return "".join(texts)
-
-    recorded = asyncio.run(main())
-
-    assert [] == [secret for secret in ("my secret", "sk-1", "word1") if secret in recorded]
+    assert [] == [secret for secret in ("my secret", "sk-1", "word1") if secret in "".join(texts)]
 
 
-def test_a_full_disk_ends_no_request_and_spoils_no_later_record(tmp_path: Path) -> None:
+async def test_a_full_disk_ends_no_request_and_spoils_no_later_record(tmp_path: Path) -> None:
     """While nothing can be written, requests are answered; what is written later begins a line of its own."""
     prompts_file, records_file = tmp_path / "kept.jsonl", tmp_path / "live.jsonl"
 
-    async def main() -> list[int]:
-        async with listening(LiveServer()) as server:
-            async with proxied(tmp_path, server, prompts=prompts_file) as proxy:
-                statuses = [(await proxy.chat())[0]]
-                prompts_file.write_text("{}\n" * 2000)
-                for file in (records_file, prompts_file):  # both, then the longer one alone
-                    with largest_file(file.stat().st_size + 10):
-                        statuses += [(await proxy.chat())[0] for _ in range(2)]
-                    statuses.append((await proxy.chat())[0])
+    async with listening(LiveServer()) as server, proxied(tmp_path, server, prompts=prompts_file) as proxy:
+        statuses = [(await proxy.chat())[0]]
+        prompts_file.write_text("{}\n" * 2000)
+        for file in (records_file, prompts_file):  # both, then the longer one alone
+            with largest_file(file.stat().st_size + 10):
+                statuses += [(await proxy.chat())[0] for _ in range(2)]
+            statuses.append((await proxy.chat())[0])
+        said = [line for line in proxy.said if "requests are still answered" in line]
 
-                said = [line for line in proxy.said if "requests are still answered" in line]
-                assert [1, 2] == [sum(word in line for line in said) for word in ("live.jsonl", "prompts are not kept")]
-                return statuses
-
-    assert [200] * 7 == asyncio.run(main())
+    assert [200] * 7 == statuses
+    assert [1, 2] == [sum(word in line for line in said) for word in ("live.jsonl", "prompts are not kept")]
     lines = [file.read_text().splitlines() for file in (records_file, prompts_file)]
     assert [5, 2002] == list(map(len, lines))
     assert all(json.loads(line) is not None for line in [*lines[0], *lines[1]])
@@ -474,7 +464,9 @@ async def test_kept_prompts_are_private_and_hold_both_sides(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("trusted", [True, False])
-def test_a_server_behind_tls_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, trusted: bool) -> None:
+async def test_a_server_behind_tls_is_verified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, trusted: bool
+) -> None:
     """A server with a certificate of the trust store answers; one that is not trusted gets no request."""
     certificate = self_signed(tmp_path / "tls")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -482,13 +474,10 @@ def test_a_server_behind_tls_is_verified(tmp_path: Path, monkeypatch: pytest.Mon
     if trusted:
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
 
-    async def main() -> int:
-        async with listening(LiveServer(), context) as server, proxied(tmp_path, server) as proxy:
-            status, _, _ = await proxy.chat()
-            assert trusted == bool(server.requests)
-            return status
+    async with listening(LiveServer(), context) as server, proxied(tmp_path, server) as proxy:
+        status, _, _ = await proxy.chat()
 
-    assert (200 if trusted else 502) == asyncio.run(main())
+    assert (trusted, 200 if trusted else 502) == (bool(server.requests), status)
 
 
 def ended(metrics: str) -> int:

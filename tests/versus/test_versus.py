@@ -31,9 +31,7 @@ def row(document: Mapping[str, Any], metric: str) -> dict[str, Any]:
 
 
 def make_environment(folder: Path, accepted: int) -> Path:
-    """Make a virtual environment with the example worker as a package, and return the folder of its packages; its draft
-    is right for *accepted* tokens.
-    """
+    """Make a virtual environment with the example worker, whose draft is right for *accepted* tokens."""
     venv.create(folder, symlinks=True)
     code = EXAMPLE.read_text().replace(
         "for place, word in enumerate(words[len(arrivals) :][: width + 1]):",

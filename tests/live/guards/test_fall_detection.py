@@ -16,9 +16,7 @@ def units(values: list[float], weight: float = 1.0) -> list[WeightedValue]:
 
 
 def test_a_fall_is_seen_with_its_begin_and_its_bound() -> None:
-    """What came before the fall is left out of its mean, and the mean is below the bound at the whole life's
-    confidence.
-    """
+    """What came before the fall is left out of its mean, which is below the bound at the whole life's confidence."""
     fall = fall_detection.detect(units([0.8] * 100 + [0.3] * 20), BOUND, SPREAD, NEED)
 
     assert fall is not None

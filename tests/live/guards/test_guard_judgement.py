@@ -284,9 +284,7 @@ def test_a_guard_counts_the_time_of_all_pairs() -> None:
 
 
 def test_a_collapse_to_half_crosses_within_two_windows() -> None:
-    """Real traffic of a few answers a minute, then half of its acceptance: crossed within ten minutes, since it
-    began.
-    """
+    """Real traffic of a few answers a minute, then half of its acceptance: crossed within ten minutes."""
 
     def crossed_after(minutes: int) -> Any:
         shares = [0.8] * 60 + [0.4] * minutes
