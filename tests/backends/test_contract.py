@@ -53,10 +53,11 @@ def test_both_arms_answer(shared: SharedBackend, name: str, which: Any) -> None:
     counts = [arrival.tokens for arrival in answer.arrivals]
     if None in counts:
         assert {None} == set(counts)
-        # Of the words of a list two tokens may come as one, and the last without text: then it is as many by chance.
-        assert answer.output_tokens != len(counts) or name != "json"
+        assert answer.output_tokens != len(counts)
     else:
-        assert answer.output_tokens == sum(counts)  # type: ignore[arg-type]
+        # Over HTTP the token that ends an answer may have no text, and so no arrival; the canary of JSON has none such.
+        silent = answer.output_tokens - sum(counts)  # type: ignore[arg-type]
+        assert silent in ({0} if name == "json" else {0, 1})
 
 
 @pytest.mark.parametrize("name", ["json", pytest.param("code", marks=pytest.mark.nightly), "prose", "tools"])

@@ -1,13 +1,15 @@
-"""The interval that holds at every look, on simulated days under six kinds of noise."""
+"""The interval that holds at every look: its moments, and simulated days under six kinds of noise."""
 
 import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gatekeeper.core.judgement import Estimate
 from gatekeeper.live import anytime_bounds
-from gatekeeper.live.anytime_bounds import Moments
+from gatekeeper.live.anytime_bounds import MOST_WAITING, Moments
 from gatekeeper.live.live_evidence import LEAST_CONVERSATIONS
 
 RATIO, REQUESTS, ERROR, DAYS = 1.6, 3000, 0.05, 200
@@ -55,3 +57,25 @@ def test_the_interval_holds_the_truth_on_95_percent_of_simulated_days(noise: str
     rng = np.random.default_rng([11, NOISES.index(noise), round(100 * holdout)])
 
     assert sum(holds_all_day(noise, holdout, rng) for _ in range(DAYS)) / DAYS >= 0.95
+
+
+ROWS = st.lists(st.tuples(*[st.floats(-20, 20)] * 3), min_size=2, max_size=3 * MOST_WAITING)
+
+
+@given(ROWS, st.integers(0, MOST_WAITING))
+def test_replaced_rows_leave_the_moments_of_the_others(rows: list[tuple[float, ...]], replaced: int) -> None:
+    """Mean and centred products are those of numpy over the rows that stayed, also where they are read in between."""
+    moments = Moments(3)
+    for number, row in enumerate(rows):
+        if number < replaced:
+            moments.add((1.0, 2.0, 3.0))
+            moments.replace((1.0, 2.0, 3.0), row)
+        else:
+            moments.add(row)
+        if number % 7 == 0:
+            moments.multiply_deviations()
+    table = np.array(rows)
+
+    assert len(rows) == moments.n
+    assert table.mean(axis=0) == pytest.approx(moments.mean, abs=1e-9)
+    assert np.cov(table.T, bias=True) * len(rows) == pytest.approx(moments.multiply_deviations(), abs=1e-6)
