@@ -277,6 +277,21 @@ def test_an_edited_policy_of_another_version_is_noticed(
     assert with_checksums[2]["because"].startswith("certificate.intoto.json")
 
 
+def test_a_route_of_another_version_is_derived_again(certified: ProjectFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A policy of another version that routes otherwise is refused, although its certificate holds its digest."""
+    run = certified.path / "runs" / "run-1"
+    monkeypatch.setattr(verify, "__version__", "0.0.1")
+    before = sha256((run / "policy.toml").read_bytes())
+    edit(run / "policy.toml", "speculation = true", "speculation = false")
+    edit(run / "certificate.intoto.json", before, sha256((run / "policy.toml").read_bytes()))
+    rewrite_checksums(run)
+
+    code, reason, document = admit(certified)
+
+    assert (3, "tampered") == (code, reason)
+    assert "policy.toml does not match the verdict" in document["because"]
+
+
 def test_a_copied_certificate_is_refused(certified: ProjectFolder) -> None:
     """The certificate of another run, even a signed one, is refused."""
     certified.run("certify", "slo.toml", "--out", "runs/run-2", code=0)
