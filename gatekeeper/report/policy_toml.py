@@ -30,8 +30,8 @@ CONDITIONS = """\
 # `max_tokens` are the context in tokens, `concurrency` counts requests in flight at once. Every request must carry the
 # fields of `request`. `gatekeeper admit SLO.toml --run RUN_DIR --url URL` compares a running server with all this."""
 LAUNCH = """\
-# How a certified server was started: {port} is any free port, models have the SLO's names, keys are hidden. Start the
-# deployed server in the same way."""
+# How a certified server was started, in the folder of the SLO file: {port} is any free port, `python` is one that has
+# the server, keys are hidden. Start the deployed server in the same way."""
 ROUTE = """\
 # One workload: whether it may speculate, and with which setting. `ladder` lists the settings to try before plain
 # decoding, one after another, when a guard is violated; they were not soaked. Without a ladder, plain decoding is next.
