@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.core.records import Forced
+from gatekeeper.core.records import Forced, Generation
 from gatekeeper.core.system.record_files import read_records, records_of
 from gatekeeper.core.system.run_directory import RunDirectory
 from tests.builders.project_folder import ProjectFolder, canary_lines
@@ -186,3 +186,21 @@ def test_words_are_judged_above_temperature_0_too(scripted: Scripted, vice: str)
         assert {"pass"} == {check["outcome"] for check in checks.values()}
         for metric in ("numerics_harm_p_value", "sampled_answers_p_value"):
             assert "found if" in checks[metric]["because"]
+
+
+@pytest.mark.parametrize(("truth", "outcome"), [({}, "pass"), ({"fault": "short", "every": 3, "arm": "plain"}, "fail")])
+def test_each_canary_is_decoded_plainly_twice(scripted: Scripted, truth: dict[str, Any], outcome: str) -> None:
+    """What the soak lacks is sent after it; plain decoding that ends every third answer early fails its objective."""
+    objectives = [
+        {"metric": "plain_repeat_agreement", "at_least": 1.0, "why": "the reference must stand still"},
+        {"metric": "throughput_ratio", "at_least": 1.05, "why": "it must pay"},
+    ]
+    sweep = {"repeats": 1, "num_draft_tokens": [2, 4], "default": {"num_draft_tokens": 4}, "budget": 8}
+    project = scripted({"faults": [truth]} if truth else {}, objective=objectives, sweep=sweep)
+
+    project.run("certify", "slo.toml", "--out", "run")
+
+    (work,) = project.verdict()["workloads"]
+    checks = [entry for step in (work, *work["steps"]) for entry in step["checks"]]
+    assert outcome == next(entry["outcome"] for entry in checks if entry["metric"] == "plain_repeat_agreement")
+    assert read_records(project.path / "run" / "plain_repeats-1.jsonl", records_of(Generation)).records

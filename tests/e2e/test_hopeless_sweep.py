@@ -39,6 +39,18 @@ def test_a_run_ends_with_a_sweep_that_no_soak_can_mend(scripted: Scripted) -> No
     assert ["gatekeeper", "certify", "slo.toml", "--resume", "--output", "run"] == done.out.split()[-6:]
 
 
+def test_a_run_ends_with_its_sweep_where_the_one_workload_that_must_draft_is_hopeless(scripted: Scripted) -> None:
+    """No soak of a workload that may decode plainly is sent for its own sake: the run would stay unproven."""
+    uneven = {f"easy-{number:03}": {"token": "400 ms" if number % 3 == 0 else "100 ms"} for number in range(12)}
+    canaries = {"hard-": {"acceptance": 0.05}, **uneven}
+    project = scripted({"canaries": canaries}, workload=BOTH, soak={"duration": "600 s"})
+
+    project.run("certify", "slo.toml", "--out", "run", code=3)
+
+    assert not list((project.path / "run").glob("soak-*.jsonl"))
+    assert ["unproven", "unproven"] == [workload["outcome"] for workload in project.verdict()["workloads"]]
+
+
 WHOLE = {"duration": "600 s"}
 """The shortest soak that makes no demo."""
 PASSING = {"modes": [mode | {"file": "busy"} for mode in UNSTABLE["modes"]]}
