@@ -65,12 +65,13 @@ class RequestConditions:
 
         *text_tokens* are those of its texts where they were counted. Else a byte is one token: to a tokenizer that
         knows every byte it is at most that. A response format counts as a part of the prompt by what it has more than
-        the longest certified one, which is in the certified prompts if any is.
+        the longest certified one, which is in the certified prompts if any is. So are the template's tokens for one
+        message: those of further ones are added, else the longest certified request would be outside itself.
         """
         if self.prompt_bytes is None:
             return None
         tokens = self.prompt_bytes if text_tokens is None else text_tokens
-        return tokens + max(0, self.format_bytes - longest_format) + TEMPLATE_TOKENS * self.messages
+        return tokens + max(0, self.format_bytes - longest_format) + TEMPLATE_TOKENS * (self.messages - 1)
 
 
 def read_conditions(body: Mapping[str, Any]) -> RequestConditions:

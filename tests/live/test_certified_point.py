@@ -42,6 +42,7 @@ def prompt(text: str, **more: Any) -> dict[str, Any]:
 
 INSIDE: dict[str, dict[str, Any]] = {
     "as certified": {},
+    "a prompt as long as the longest certified one": prompt("x" * LONGEST),
     "the temperature as a float": {"temperature": 0.0},
     "fields that change nothing": {
         "user": "me", "metadata": {"a": 1}, "stream": True, "stream_options": {"include_usage": True}, "seed": 3,
@@ -129,13 +130,13 @@ OUTSIDE: dict[str, tuple[dict[str, Any], str]] = {
     "images beside the text": (prompt("x", images=["aGk="]), "'messages.images'"),
     "an image": ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "cannot be bounded"),
     "an image with a text": ({"messages": [{"role": "user", "content": [{"type": "image", "text": "a"}]}]}, "bounded"),
-    "a longer prompt": (prompt("x" * LONGEST), f"may have {LONGEST + 8} tokens, certified up to {LONGEST}"),
-    "more sevens": (prompt("7 " * (LONGEST // 2)), "may have"),
-    "more control characters": (prompt("\x01" * LONGEST), "may have"),
-    "more dashes": (prompt("\u2e3b" * (LONGEST // 3)), "may have"),
-    "letters that a tokenizer takes apart": (prompt("\u0958" * (LONGEST // 4)), "may have"),
-    "a lone surrogate too many": (prompt("\ud800" * (LONGEST // 3)), "may have"),
-    "many messages": ({"messages": [{"role": "user", "content": ""}] * (LONGEST // 8 + 1)}, "may have"),
+    "a longer prompt": (prompt("x" * (LONGEST + 1)), f"may have {LONGEST + 1} tokens, certified up to {LONGEST}"),
+    "more sevens": (prompt("7 " * (LONGEST // 2 + 1)), "may have"),
+    "more control characters": (prompt("\x01" * (LONGEST + 1)), "may have"),
+    "more dashes": (prompt("\u2e3b" * (LONGEST // 3 + 1)), "may have"),
+    "letters that a tokenizer takes apart": (prompt("\u0958" * (LONGEST // 4 + 1)), "may have"),
+    "a lone surrogate too many": (prompt("\ud800" * (LONGEST // 3 + 1)), "may have"),
+    "many messages": ({"messages": [{"role": "user", "content": ""}] * (LONGEST // 8 + 2)}, "may have"),
     "a longer call of a tool": (prompt("x", tool_calls=["y" * LONGEST]), "may have"),
     "longer tools": ({**CALLING, "tools": [{**TOOL, "description": "x" * LONGEST}]}, "may have"),
     "a longer schema": (
@@ -273,7 +274,7 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 async def test_the_tokenizer_decides_where_bytes_do_not(tmp_path: Path, counting: list[str]) -> None:
     """A prompt that is short in bytes, outside by its fields or far too long is not counted; any other one is."""
-    words = {"short": "a", "counted": "word " * 900, "too long": "word " * 1000, "far too long": "word " * 9000}
+    words = {"short": "a", "counted": "word " * 900, "too long": "word " * 1001, "far too long": "word " * 9000}
 
     async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
         async with proxied(tmp_path, server, plain) as proxy:
@@ -282,12 +283,12 @@ async def test_the_tokenizer_decides_where_bytes_do_not(tmp_path: Path, counting
             await proxy.chat({**prompt(words["counted"]), "temperature": 0.7})
 
             assert ["speculative", "speculative", "plain", "plain"] == routes
-            assert "has about 1008 tokens" in proxy.records[2]["because"]
+            assert "has about 1001 tokens" in proxy.records[2]["because"]
 
-    assert [4500, 5000] == [len(text.strip("\n")) for text in counting]
+    assert [4500, 5005] == [len(text.strip("\n")) for text in counting]
 
 
-@pytest.mark.parametrize(("tokens", "route"), [(900, "speculative"), (1000, "plain"), (None, "plain")])
+@pytest.mark.parametrize(("tokens", "route"), [(1000, "speculative"), (1001, "plain"), (None, "plain")])
 async def test_a_server_that_counts_is_asked(tmp_path: Path, tokens: int | None, route: str) -> None:
     """llama-server tells the tokens of a text; where it does not answer, a byte is a token."""
 
@@ -331,7 +332,7 @@ async def test_a_server_that_counts_too_few_is_not_believed(tmp_path: Path, coun
     async with listening(server), listening(LiveServer()) as plain:
         async with proxied(tmp_path, server, plain) as proxy:
             published(proxy.routes, of=certified(), target=tmp_path, backend="llama-server")
-            _, _, headers = await proxy.chat(prompt("word " * 1000))
+            _, _, headers = await proxy.chat(prompt("word " * 1001))
 
             assert ("plain", 0) == (headers["x-gatekeeper-route"], server.counts)
 
