@@ -67,7 +67,7 @@ def without_reason(document: dict[str, Any]) -> dict[str, Any]:
 def test_the_tries_beside_a_run_are_counted(tried: ProjectFolder) -> None:
     """`admit --run` shows the same tries as `admit --runs`, also where those that did not pass were deleted."""
     output = tried.run("admit", "slo.toml", "--run", "runs/n3", "--grade", "demo", code=0).out
-    assert lines_with("3 of 4 finished runs", output).startswith("  tries ")
+    assert lines_with("3 of 4 finished runs", output).startswith("tries ")
     for deleted in ("nothing", "n0", "n1", "n2"):
         shutil.rmtree(tried.path / "runs" / deleted, ignore_errors=True)
         assert THREE_OF_FOUR == counts(tried, "--run", "runs/n3") == counts(tried, "--runs", "runs")
