@@ -63,13 +63,6 @@ def slo(**written: Any) -> Slo:
     return Slo.model_validate({"schema": 1, "name": "rehearsal", "subject": subject, **written})
 
 
-def sweep_of(
-    promised: Slo, prompts: Mapping[str, Sequence[Canary]], truth: Mapping[str, Any], seed: int
-) -> tuple[SweepPlan, dict[str, list[Generation]]]:
-    """Run the sweep alone; return its plan and its records by trial."""
-    return _swept(promised, prompts, ScriptedBackend(Script.model_validate(dict(truth))), seed)
-
-
 def _swept(
     promised: Slo, prompts: Mapping[str, Sequence[Canary]], backend: ScriptedBackend, seed: int
 ) -> tuple[SweepPlan, dict[str, list[Generation]]]:

@@ -1,7 +1,5 @@
 """How outcomes are written: the sign and the colour of each, and their words."""
 
-from gatekeeper.core.judgement import Outcome
-
 GLYPHS = {
     "pass": "✓",
     "fail": "✕",
@@ -19,8 +17,6 @@ GLYPHS = {
     "plain": "○",
 }
 """A sign with every colour, so that an outcome can be read without either one; from `demo` on, other states."""
-MARKS = {Outcome.PASS: "pass", Outcome.FAIL: "FAIL", Outcome.UNPROVEN: "unproven"}
-"""The word that begins the line of a check in a text without signs."""
 
 
 def glyph_of(outcome: str) -> str:
