@@ -81,6 +81,10 @@ ON_ONE_WORKER = {
         f"tests/report/html/test_{name}.py": "the pages of tests/builders/pages.py"
         for name in ("accessibility", "page_browser")
     },
+    **{
+        f"tests/report/otel/test_{name}.py": "the run of tests/report/otel/conftest.py"
+        for name in ("exported_run", "exporter", "failures")
+    },
 }
 """Files with a fixture of the session that takes seconds to make, and which."""
 

@@ -99,8 +99,7 @@ def test_a_bundle_at_the_beginning_is_no_speed(project: ProjectFolder) -> None:
     assert "promoted" not in {workload["outcome"] for workload in verdict["workloads"]}
 
 
-@pytest.mark.parametrize("status", [400, 503, 200])
-@pytest.mark.parametrize("required", [True, False], ids=["required", "optional"])
+@pytest.mark.parametrize(("status", "required"), [(400, True), (503, True), (200, False)])
 def test_a_server_that_refuses_every_draft_is_quoted(project: ProjectFolder, status: int, *, required: bool) -> None:
     """Refused drafts are code 3 with the server's words on the screen, in JUnit and in the annotations."""
     refusing = Protocol(CHAT, sound, refuses=lambda _request, drafting: status if drafting else None)
