@@ -61,7 +61,7 @@ def plan(slos: Sequence[Path], hosts: Path, only: Sequence[str], *, as_json: boo
     plan = FleetPlan(looks, cells)
     ready = plan.exit_code == ExitCode.OK
     following = [_next("fleet", "certify", *slos, "--hosts", hosts, only=only)] if ready else []
-    show(plan.document(), plan.shown(following), as_json=as_json)
+    show(plan.document(), plan.describe(following), as_json=as_json)
     return plan.exit_code
 
 

@@ -52,7 +52,7 @@ class FleetPlan:
             "expected_host_seconds": round(sum(expected_s.values())),
         }
 
-    def shown(self, following: Sequence[Node] = ()) -> Document:
+    def describe(self, following: Sequence[Node] = ()) -> Document:
         """Return for people: hosts, cells, and why the others are not run; at the end what is *following*."""
         expected_s, runs, silent = self.expected_s, self.ready, self.unanswered
         hosts = [_host_row(look, expected_s[name]) for name, look in self.looks.items()]
